@@ -22,8 +22,7 @@ impl Config {
             let (who, remedy) = match (without_key(subsystem), keys.hosts.is_empty()) {
                 (Some((host, _)), true) => (none(), give(host.to_string())),
                 (None, true) if subsystem.allow_any_host => {
-                    let remedy = "add a host by cairn-target host add, and give it a key by \
-                                  cairn-target host key set";
+                    let remedy = "add a host with its key by cairn-target host add --key";
                     (none(), remedy.to_owned())
                 }
                 (Some((host, more)), false) => {

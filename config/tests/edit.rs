@@ -128,7 +128,7 @@ fn a_removed_host_leaves_the_command_that_restores_its_key() {
         .set_host_keys(A, h1, Some(("/h 1.key", Some("key"))))
         .unwrap();
     let losses = draft.clone().remove_host(A, h1).unwrap();
-    let set = format!("host key set {A} {h1} --key '/h 1.key' --ctrl-key key");
+    let set = format!("host add {A} {h1} --key '/h 1.key' --ctrl-key key");
     assert!(losses.len() == 1 && losses[0].ends_with(&set), "{losses:?}");
     let inline = "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:";
     draft.set_host_keys(A, h1, Some((inline, None))).unwrap();

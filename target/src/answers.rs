@@ -114,6 +114,10 @@ pub(crate) struct RefusedHost {
     pub(crate) nqn: String,
     /// Address of the last attempt.
     pub(crate) peer: IpAddr,
+    /// Address and port of the listener of the last attempt.
+    pub(crate) local: String,
+    /// Whether the host is connected to the subsystem on another path.
+    pub(crate) connected: bool,
     /// `host`, `subsystem` or `authentication`; more may follow.
     pub(crate) kind: &'static str,
     pub(crate) reason: String,

@@ -79,7 +79,7 @@ impl Draft {
         let named = list.map(groups::named).unwrap_or_default();
         if !is_listed && self.group_with(&named, host).is_none() {
             let message = format!(
-                "{nqn} does not list the host {host}: add it by cairn-target host add first"
+                "{nqn} does not list the host {host}: add it with its key: cairn-target host add --key"
             );
             return Err(EditError::Missing(message));
         }
@@ -168,8 +168,8 @@ pub(super) fn loss(nqn: &str, table: &Table) -> String {
     let key = file("dhchap_key").unwrap_or_else(|| "FILE".to_owned());
     let controller = file("dhchap_ctrl_key").map(|file| format!(" --ctrl-key {file}"));
     format!(
-        "{host} loses its key at {nqn}: if you add the host again, set its key again: \
-         cairn-target host key set {} {} --key {key}{}",
+        "{host} loses its key at {nqn}: to add the host again: cairn-target host add \
+         {} {} --key {key}{}",
         shell_word(nqn, "NQN"),
         shell_word(host, "HOST"),
         controller.unwrap_or_default()

@@ -7,9 +7,10 @@ use cairn_config::{Backing, Config, GROUP_PREFIX, HostList, Nqn, Subsystem, Uuid
 use cairn_control::Error;
 use rustix::io::Errno;
 
-use super::problems::{key_commands, word};
+use super::problems::{key_command, word};
 use super::reserving::{dropped_reservation, registrants};
 use super::views::{connected_hosts, connections};
+use crate::cli::units::count;
 use crate::server::Snapshot;
 
 /// Hosts connected to a subsystem before a change.
@@ -58,7 +59,7 @@ impl Connected {
         let sentences = self.hosts.iter().filter_map(|(host, had_key)| {
             let parsed = Nqn::parse(host).ok()?;
             let is_listed = own.allowed_hosts.hosts.contains(&parsed);
-            let key = || key_commands(nqn, host, is_listed, "--key FILE");
+            let key = || key_command(nqn, host, is_listed, "--key FILE");
             let (why, command) = match own.allows(&parsed) {
                 false if *had_key => ("it is not permitted", key()),
                 false => (
@@ -267,8 +268,8 @@ impl Served {
             return Vec::new();
         };
         let lost = (self.reserved > 0 && now.reserved == 0).then(|| {
-            let count = self.reserved;
-            format!("{of} loses its reservations, of {count} registrants: fenced hosts can write")
+            let registrants = count(self.reserved as u64, "registrant");
+            format!("{of} loses its reservations, of {registrants}: fenced hosts can write")
         });
         let hosts = self.hosts.iter().filter_map(|host| {
             let what = if !may_see(now.list.as_ref(), host) {

@@ -1,13 +1,43 @@
-use cairn_config::{Config, InlineKey, KeySource, Nqn};
+use cairn_config::{Config, Draft, InlineKey, KeySource, Nqn};
 use cairn_control::{Error, Kind, read};
 use serde_json::{Map, Value, json};
 
+use rustix::io::Errno;
+
 use super::consequences::Connected;
 use super::methods::{Methods, answer};
-use super::parameters::{HostKeys, HostOf, KeysOf};
-use crate::answers::{HostKey, Removed};
+use super::parameters::{HostAdd, HostKeys, HostOf, KeysOf};
+use super::problems::key_command;
+use crate::answers::{HostAdded, HostKey, Removed};
 
 impl Methods {
+    /// Adds a host, and gives it its keys in the same change, so that it never connects without.
+    pub(super) async fn host_add(&self, params: Map<String, Value>) -> Result<Value, Error> {
+        let new: HostAdd = read(params)?;
+        for key in new.dhchap_key.iter().chain(&new.dhchap_ctrl_key) {
+            refuse_secret(key)?;
+        }
+        if new.dhchap_key.is_none() && new.dhchap_ctrl_key.is_some() {
+            let message = "\"dhchap_ctrl_key\": give the key of the host, too: \"dhchap_key\"";
+            return Err(Error::invalid(message));
+        }
+        let hosts = [new.host.clone()];
+        let kind = match new.dhchap_key {
+            Some(_) => Kind::Alone,
+            None => Kind::Grows,
+        };
+        let added = self.change(kind, move |stage| {
+            let added = stage.draft.add_host(&new.nqn, &new.host)?;
+            if give_keys(&mut stage.draft, &new, added)? {
+                stage.rereads = true;
+            }
+            Ok(json!(added))
+        });
+        let added = added.await? == true;
+        let warnings = self.doubts(&hosts).await?;
+        answer(&HostAdded { added, warnings })
+    }
+
     pub(super) async fn key_methods(
         &self,
         method: &str,
@@ -43,7 +73,7 @@ impl Methods {
                     let removed = stage.draft.set_host_keys(&nqn, &host, None);
                     if !removed? {
                         let message = format!("{nqn} has no key of the host {host}");
-                        return Err(Error::errno(rustix::io::Errno::NOENT, message));
+                        return Err(Error::errno(Errno::NOENT, message));
                     }
                     Ok(json!(true))
                 })
@@ -54,6 +84,40 @@ impl Methods {
             _ => Err(Error::no_method()),
         }
     }
+}
+
+/// Sets the given keys of an added host. Returns false if there is nothing to set. Fails if the host
+/// is there already with other keys.
+fn give_keys(draft: &mut Draft, new: &HostAdd, is_added: bool) -> Result<bool, Error> {
+    let HostAdd { nqn, host, .. } = new;
+    let Some(key) = &new.dhchap_key else {
+        return Ok(false);
+    };
+    let controller = new.dhchap_ctrl_key.as_deref();
+    let [own, other] = draft.host_keys(nqn, host)?;
+    if is_added && own.is_none() {
+        draft.set_host_keys(nqn, host, Some((key, controller)))?;
+        return Ok(true);
+    }
+    if own.as_ref() == Some(key) && (controller.is_none() || other.as_deref() == controller) {
+        return Ok(false);
+    }
+    let key = |file: Option<&str>| match file.filter(|file| InlineKey::of(file).is_none()) {
+        Some(file) => format!("\"{}\"", file.escape_debug()),
+        None => "none, or another".to_owned(),
+    };
+    Err(Error::errno(
+        Errno::EXIST,
+        format!(
+            "{host} of {nqn} is there already, with dhchap_key {} and dhchap_ctrl_key {}, not {} and \
+             {}: to change its keys: {}",
+            key(own.as_deref()),
+            key(other.as_deref()),
+            key(new.dhchap_key.as_deref()),
+            key(controller),
+            key_command(nqn, host, true, "--key FILE")
+        ),
+    ))
 }
 
 /// Refuses an inline key, because more users may read the configuration file than a key file.

@@ -136,7 +136,7 @@ fn by_nqn(config: &Config) -> Subsystems<'_> {
 }
 
 /// True if a listener at a connection's local address leads to the subsystem.
-fn leads_to(config: &Config, own: &Subsystem, local: SocketAddr) -> bool {
+pub(super) fn leads_to(config: &Config, own: &Subsystem, local: SocketAddr) -> bool {
     let all = config.listeners.iter().map(|one| one.trid());
     let mut leading = all.filter(|at| own.listeners.as_ref().is_none_or(|list| list.contains(at)));
     leading.any(|at| {

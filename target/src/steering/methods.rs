@@ -30,7 +30,7 @@ use super::reserving::{dropped_reservation, reservations};
 use super::source::Source;
 use super::stale;
 use super::views;
-use crate::answers::{ConfigText, HostAdded, HostsAdded, Reload, Removed, Status};
+use crate::answers::{ConfigText, HostsAdded, Reload, Removed, Status};
 use crate::logging::LogFilter;
 use crate::panics::{Part, confine_part};
 use crate::server::{Handle, Snapshot};
@@ -319,17 +319,7 @@ impl Methods {
                 .await
             }
             "cairn_listener_set" => self.listener_set(params).await,
-            "cairn_host_add" => {
-                let HostOf { nqn, host } = read(params)?;
-                let hosts = [host.clone()];
-                let added = self.change(Kind::Grows, move |stage| {
-                    let added = stage.draft.add_host(&nqn, &host)?;
-                    Ok(json!(added))
-                });
-                let added = added.await? == true;
-                let warnings = self.doubts(&hosts).await?;
-                answer(&HostAdded { added, warnings })
-            }
+            "cairn_host_add" => self.host_add(params).await,
             "cairn_host_remove" => {
                 let HostOf { nqn, host } = read(params)?;
                 let unlisted = Unlisted::of_list(&self.snapshot().await?, &nqn, &host);
@@ -434,7 +424,7 @@ impl Methods {
         views::status(snapshot, &seen, &self.source, &warnings)
     }
 
-    async fn doubts(&self, hosts: &[String]) -> Result<Vec<String>, Error> {
+    pub(super) async fn doubts(&self, hosts: &[String]) -> Result<Vec<String>, Error> {
         let snapshot = self.snapshot().await?;
         let refused = snapshot.refused.iter();
         let refused = refused.filter(|(one, _, _)| one.reason == RefusedFor::Host);

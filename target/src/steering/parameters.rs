@@ -181,6 +181,15 @@ pub(super) struct KeysOf {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct HostAdd {
+    pub(super) nqn: String,
+    pub(super) host: String,
+    pub(super) dhchap_key: Option<String>,
+    pub(super) dhchap_ctrl_key: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct HostKeys {
     pub(super) nqn: String,
     pub(super) host: String,

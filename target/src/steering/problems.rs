@@ -14,10 +14,12 @@ use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
 use super::last_copies::removal;
+use super::losses::leads_to;
 use super::published::Facts;
 use super::stale::Stale;
 use super::views::{FAILED, deletion};
 use crate::answers::{Health, Problem, RefusedHost};
+use crate::cli::units;
 use crate::health::{Obstacle, Thing};
 use crate::server::Snapshot;
 
@@ -105,10 +107,11 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
                     RefusedFor::Host => true,
                     RefusedFor::NoKey => !keys.lacks_key_of(&one.host),
                     RefusedFor::Unauthenticated => !keys.is_asked_of(&one.host),
-                    RefusedFor::Subsystem | RefusedFor::Authentication(_) => false,
+                    RefusedFor::Subsystem => leads_to(config, own, one.local),
+                    RefusedFor::Authentication(_) => false,
                 }
         });
-        !is_over && !connected.contains(&(one.subsystem, one.host.to_string()))
+        !is_over
     });
     let refused = refused.map(|(one, first, last)| {
         let host = one.host.raw();
@@ -130,6 +133,8 @@ pub(super) fn refused_hosts(snapshot: &Snapshot) -> Vec<RefusedHost> {
             host: host.to_owned(),
             nqn: one.subsystem.raw().to_owned(),
             peer: one.peer,
+            local: one.local.to_string(),
+            connected: connected.contains(&(one.subsystem, one.host.to_string())),
             kind,
             reason: one.reason.to_string(),
             admit,
@@ -419,7 +424,10 @@ fn panics(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
         Some(problem("panic", what, since.ok(), why, REMEDY))
     });
     let parts = snapshot.panics.iter().map(|(name, cost, count)| {
-        let why = format!("{count} panics since the start; after each, {cost}");
+        let why = format!(
+            "{} since the start; after each, {cost}",
+            units::count(*count, "panic")
+        );
         problem("panic", format!("part {name}"), None, why, REMEDY)
     });
     reactors.chain(parts)
@@ -429,10 +437,15 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
     let recent = |one: &&RefusedHost| one.last_s < RECENT.as_secs();
     let hosts = refused.iter().filter(recent).take(HOSTS_MAX).map(|one| {
         let what = format!("host {}", shown(&one.host));
+        let elsewhere = match one.connected {
+            true => "; it is connected on another path",
+            false => "",
+        };
         let why = format!(
-            "refused at {} from {}: {}",
+            "refused at {} from {} at {}: {}{elsewhere}",
             shown(&one.nqn),
             one.peer,
+            one.local,
             one.reason
         );
         let remedy = match &one.admit {
@@ -453,14 +466,8 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
     let more = count.checked_sub(HOSTS_MAX).filter(|more| *more > 0);
     let more = more.map(|more| {
         let remedy = "see all: cairn-target status -o json, key refused";
-        let what = format!("{more} more hosts");
-        problem(
-            Problem::REFUSED,
-            what,
-            None,
-            "they were refused recently",
-            remedy,
-        )
+        let what = units::count(more as u64, "more host");
+        problem(Problem::REFUSED, what, None, "refused recently", remedy)
     });
     hosts.chain(more)
 }
@@ -470,7 +477,7 @@ fn of_key(one: &RefusedHost) -> String {
         Some(DHCHAP_CTRL_KEY) => "--key FILE --ctrl-key FILE",
         _ => "--key FILE",
     };
-    let set = key_commands(&one.nqn, &one.host, one.is_listed, option);
+    let set = key_command(&one.nqn, &one.host, one.is_listed, option);
     match (one.lacks_key, one.has_tried) {
         (true, true) => format!("give the target the key of the host: {set}"),
         (true, false) => {
@@ -485,13 +492,14 @@ fn of_key(one: &RefusedHost) -> String {
     }
 }
 
-pub(super) fn key_commands(nqn: &str, host: &str, is_listed: bool, options: &str) -> String {
-    let (nqn, host) = (word(nqn), word(host));
-    let add = match is_listed {
-        true => String::new(),
-        false => format!("cairn-target host add {nqn} {host}; "),
-    };
-    format!("{add}cairn-target host key set {nqn} {host} {options}")
+/// Returns the command that gives a host a key, and admits the host in the same step.
+pub(super) fn key_command(nqn: &str, host: &str, is_listed: bool, options: &str) -> String {
+    let verb = if is_listed { "key set" } else { "add" };
+    format!(
+        "cairn-target host {verb} {} {} {options}",
+        word(nqn),
+        word(host)
+    )
 }
 
 fn mistyped(snapshot: &Snapshot, odd: &[OddHost], refused: &[RefusedHost]) -> Vec<Problem> {

@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use cairn_initiator::Host;
+use cairn_initiator::{Host, HostOptions};
 use cairn_roce::Soft;
-use cairn_tests::harness::{host_nqn, nqn};
+use cairn_tests::harness::{host_nqn, nqn, own_loopback_address};
 use cairn_tests::process::program;
 use serde_json::{Value, json};
 
@@ -210,6 +210,34 @@ fn each_refused_host_of_one_second_is_named_with_the_line_that_admits_it() {
     assert!(Host::connect(&Soft::default(), options).is_err());
     assert_problem(&target, &["leads to no subsystem", "elsewhere"]);
     assert_eq!(code(&target, &["status", "--check"]), Some(0));
+}
+
+#[test]
+fn a_host_refused_on_another_path_is_shown_while_it_is_connected() {
+    let mut paths = Vec::new();
+    let target = Steered::start_after(|_, _| {
+        paths.push(own_loopback_address());
+        format!("[[listener]]\naddress = \"{}\"\n", paths[0])
+    });
+    let first = format!("{}:4420", target.address);
+    let set = |listeners: &[&str]| {
+        let params = json!({"nqn": NQN, "listeners": listeners});
+        target.done("cairn_subsystem_set", params);
+    };
+    set(&[&first]);
+    let connected = target.connect("two");
+    let second = (paths[0], 4420).into();
+    let options = HostOptions {
+        remote: second,
+        ..target.options("two")
+    };
+    assert!(Host::connect(&Soft::default(), options).is_err());
+    let parts = ["leads to no subsystem", "connected on another path"];
+    assert_problem(&target, &[&parts[..], &[&second.to_string()]].concat());
+    drop((connected, target.connect("two")));
+    assert_problem(&target, &parts);
+    set(&[&first, &second.to_string()]);
+    assert_eq!(problems(&target), [json!({}); 0]);
 }
 
 #[test]

@@ -565,9 +565,7 @@ fn a_host_outside_the_list_is_to_be_listed_before_it_gets_a_key() {
     let host = target.options("stranger").hostnqn;
     let set = json!({"nqn": NQN, "require_key": true});
     let answer = target.done("cairn_subsystem_set", set);
-    let commands = format!(
-        "cairn-target host add {NQN} {host}; cairn-target host key set {NQN} {host} --key FILE"
-    );
+    let commands = format!("cairn-target host add {NQN} {host} --key FILE");
     assert!(
         answer["warnings"].to_string().contains(&commands),
         "{answer}"
@@ -578,7 +576,28 @@ fn a_host_outside_the_list_is_to_be_listed_before_it_gets_a_key() {
         let status = target.done("cairn_status", json!({}));
         status["problems"].to_string().contains(&commands)
     });
-    target.done("cairn_host_add", json!({"nqn": NQN, "host": host.raw()}));
-    let key = json!({"nqn": NQN, "host": host.raw(), "dhchap_key": "key:one"});
-    target.done("cairn_host_key_set", key);
+    let add = ["host", "add", NQN, host.raw()];
+    let run = |more: &[&str]| {
+        let output = target.command(&[&add, more].concat());
+        (
+            output.status.success(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    assert_eq!(run(&["--key", "key:one"]), (true, String::new()));
+    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
+    for (more, part) in [(&["--key", "key:one"][..], "unchanged"), (&[], "unchanged")] {
+        let (done, said) = run(more);
+        assert!(done && said.contains(part), "{said}");
+    }
+    let (done, said) = run(&["--key", "key:two"]);
+    let set = format!("cairn-target host key set {NQN} {host} --key FILE");
+    let parts = ["\"key:one\"", "\"key:two\"", &set];
+    assert!(
+        !done && parts.iter().all(|part| said.contains(part)),
+        "{said}"
+    );
+    let (done, said) = run(&["--key", &secret(9).to_text()]);
+    assert!(!done && said.contains("into a file of mode 0600"), "{said}");
+    assert_secret(&target, &(said + &target.log()));
 }

@@ -304,7 +304,7 @@ fn hosts_that_cannot_connect_again_are_named() {
         assert!(all.iter().all(|word| text.contains(word)), "{text}");
     };
     let text = said(&["subsystem", "set", NQN, "--require-key", "on"]);
-    words(&text, "has no key", "cairn-target host key set");
+    words(&text, "has no key", "cairn-target host add");
     assert!(Host::connect(&Soft::default(), target.options("late")).is_err());
     until("the refusal", || problems(&target).contains("host-late"));
     assert_eq!(said(&["subsystem", "set", NQN, "--require-key", "off"]), "");

@@ -181,7 +181,7 @@ fn a_removal_names_the_keys_and_restrictions_that_it_removes() {
     let said = |args: &[&str]| stderr_of(&target, args);
     let host = host();
     let key = target.folder.path().join("a.key").display().to_string();
-    let set = format!("cairn-target host key set {KEYED} {host} --key {key}");
+    let add = format!("cairn-target host add {KEYED} {host} --key {key}");
     let removed = said(&["host", "remove", KEYED, &host]);
     let other =
         format!("by the host group \"db\": to end that: cairn-target host group remove db {host}");
@@ -190,13 +190,12 @@ fn a_removal_names_the_keys_and_restrictions_that_it_removes() {
         "{removed}"
     );
     let removed = said(&["host", "group", "remove", "db", &host]);
-    assert!(removed.contains(&set), "{removed}");
-    said(&["host", "add", KEYED, &host]);
-    let words: Vec<&str> = set.split(' ').skip(1).collect();
+    assert!(removed.contains(&add), "{removed}");
+    let words: Vec<&str> = add.split(' ').skip(1).collect();
     said(&words);
     assert_needs_key(&target, KEYED);
     let removed = said(&["host", "remove", KEYED, &host]);
-    assert!(removed.contains(&set), "{removed}");
+    assert!(removed.contains(&add), "{removed}");
     let add = ["namespace", "add", KEYED, "mem:1MiB", "--nsid", "5"];
     said(&[&add[..], &["--read-only", "--host", &host]].concat());
     let removed = said(&["namespace", "remove", KEYED, "5"]);

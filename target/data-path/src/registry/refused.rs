@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -40,6 +40,8 @@ pub struct RefusedHost {
     pub reason: RefusedFor,
     /// Address of the last attempt.
     pub peer: IpAddr,
+    /// Local address of the last attempt.
+    pub local: SocketAddr,
     pub first: Instant,
     pub last: Instant,
     pub attempts: u64,
@@ -56,7 +58,14 @@ pub struct RefusedHosts {
 }
 
 impl RefusedHosts {
-    pub fn note(&self, host: Nqn, subsystem: Nqn, reason: RefusedFor, peer: IpAddr, now: Instant) {
+    pub fn note(
+        &self,
+        (host, subsystem): (Nqn, Nqn),
+        reason: RefusedFor,
+        peer: IpAddr,
+        local: SocketAddr,
+        now: Instant,
+    ) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |one: &RefusedHost| one.host == host && one.subsystem == subsystem;
         let known = entries.iter().position(is_it);
@@ -70,15 +79,21 @@ impl RefusedHosts {
             subsystem,
             reason,
             peer,
+            local,
             first: before.as_ref().map_or(now, |one| one.first),
             last: now,
             attempts: before.map_or(1, |one| one.attempts.saturating_add(1)),
         });
     }
 
-    pub fn forget(&self, host: &str, subsystem: &str) {
+    /// Forgets the refusal of a host that has connected at `local`. A listener that does not lead
+    /// to the subsystem stays a problem of another path.
+    pub fn forget(&self, host: &str, subsystem: &str, local: SocketAddr) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|one| one.host.raw() != host || one.subsystem.raw() != subsystem);
+        entries.retain(|one| {
+            let is_it = one.host.raw() == host && one.subsystem.raw() == subsystem;
+            !is_it || one.reason == RefusedFor::Subsystem && one.local != local
+        });
     }
 
     pub fn all(&self) -> Vec<RefusedHost> {
@@ -105,9 +120,13 @@ mod tests {
         Nqn::parse(&format!("nqn.2024-01.com.example:{number}")).unwrap()
     }
 
+    fn at(last: u8) -> SocketAddr {
+        ([192, 0, 2, last], 4420).into()
+    }
+
     fn note(hosts: &RefusedHosts, number: usize, peer: [u8; 4]) {
-        let now = Instant::now();
-        hosts.note(name(number), name(0), RefusedFor::Host, peer.into(), now);
+        let (names, now) = ((name(number), name(0)), Instant::now());
+        hosts.note(names, RefusedFor::Host, peer.into(), at(1), now);
     }
 
     #[test]
@@ -131,12 +150,23 @@ mod tests {
         let reason = RefusedFor::Authentication(Cause::HostSecret);
         for subsystem in [0, 3] {
             let (peer, now) = ([192, 0, 2, 1].into(), Instant::now());
-            hosts.note(name(1), name(subsystem), reason, peer, now);
+            hosts.note((name(1), name(subsystem)), reason, peer, at(1), now);
         }
-        hosts.forget(name(1).raw(), name(3).raw());
+        hosts.forget(name(1).raw(), name(3).raw(), at(2));
         let all = hosts.all();
         assert_eq!(all.len(), 1);
         assert_eq!((all[0].subsystem, all[0].reason), (name(0), reason));
+    }
+
+    #[test]
+    fn a_connection_leaves_the_refusal_of_a_listener_on_another_path() {
+        let hosts = RefusedHosts::default();
+        let (names, peer) = ((name(1), name(0)), [192, 0, 2, 1].into());
+        hosts.note(names, RefusedFor::Subsystem, peer, at(1), Instant::now());
+        hosts.forget(name(1).raw(), name(0).raw(), at(2));
+        assert_eq!(hosts.all().len(), 1);
+        hosts.forget(name(1).raw(), name(0).raw(), at(1));
+        assert_eq!(hosts.all(), []);
     }
 
     #[test]

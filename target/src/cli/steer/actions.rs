@@ -319,6 +319,12 @@ pub(crate) enum HostAction {
         nqn: String,
         /// NQN of the host, as in its /etc/nvme/hostnqn
         host: String,
+        /// File with the key of the host, which then cannot connect without it
+        #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
+        key: Option<String>,
+        /// File with the key by which the target authenticates to the host
+        #[arg(long, requires = "key", value_name = "FILE|key:NAME|credential:NAME")]
+        ctrl_key: Option<String>,
         #[command(flatten)]
         at: At,
     },

@@ -51,10 +51,26 @@ pub(super) fn of_host(action: &HostAction) -> Asked<'_> {
             let view = View::Hosts;
             Asked { view, ..asked }
         }
-        HostAction::Add { nqn, host, at } => {
-            let deed = Asked::deed(at, "cairn_host_add", json!({"nqn": nqn, "host": host}));
-            let view = View::Added;
-            let deed = Asked { view, ..deed };
+        HostAction::Add {
+            nqn,
+            host,
+            key,
+            ctrl_key,
+            at,
+        } => {
+            let params = json!({
+                "nqn": nqn,
+                "host": host,
+                "dhchap_key": key.as_deref().map(key_file),
+                "dhchap_ctrl_key": ctrl_key.as_deref().map(key_file),
+            });
+            let deed = Asked::deed(at, "cairn_host_add", params);
+            let (view, doubt) = (View::Added, same_key(key.as_ref(), ctrl_key.as_ref()));
+            let deed = Asked {
+                view,
+                doubt,
+                ..deed
+            };
             deed.adding(format!("host {host} of {nqn}"))
         }
         HostAction::Remove { nqn, host, at } => {
@@ -91,11 +107,7 @@ fn of_key(action: &KeyAction) -> Asked<'_> {
                 "dhchap_ctrl_key": ctrl_key.as_deref().map(key_file),
             });
             let deed = Asked::deed(at, "cairn_host_key_set", params);
-            let doubt = (ctrl_key.as_ref() == Some(key)).then(|| {
-                "--key and --ctrl-key are one file, so each owner of the key can pose as host and \
-                 as target: make another for --ctrl-key"
-                    .to_owned()
-            });
+            let doubt = same_key(Some(key), ctrl_key.as_ref());
             Asked { doubt, ..deed }.adding(format!("key files of {host} at {nqn}, read again"))
         }
         KeyAction::Remove { nqn, host, at } => {
@@ -103,6 +115,14 @@ fn of_key(action: &KeyAction) -> Asked<'_> {
             Asked::deed(at, "cairn_host_key_remove", params)
         }
     }
+}
+
+fn same_key(key: Option<&String>, ctrl_key: Option<&String>) -> Option<String> {
+    (key.is_some() && ctrl_key == key).then(|| {
+        "--key and --ctrl-key are one file, so each owner of the key can pose as host and as \
+         target: make another for --ctrl-key"
+            .to_owned()
+    })
 }
 
 fn of_group(action: &GroupAction) -> Asked<'_> {

@@ -262,9 +262,9 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let names = [queue.host_nqn(), queue.subsystem_nqn()].map(Nqn::parse);
         if let [Ok(host), Ok(subsystem)] = names {
-            let peer = queue.peer.ip();
+            let (peer, local) = (queue.peer.ip(), queue.local);
             let refused = self.control.registry.refused();
-            refused.note(host, subsystem, reason, peer, self.time.now.at);
+            refused.note((host, subsystem), reason, peer, local, self.time.now.at);
         }
         let code = Status::AUTHENTICATION_REQUIRED.code().bits();
         self.queues.counters.refused.add(code);

@@ -180,7 +180,7 @@ impl Reactor {
         }
         if *qid == 0 {
             let refused = self.control.registry.refused();
-            refused.forget(controller.host_nqn(), subsystem.nqn());
+            refused.forget(controller.host_nqn(), subsystem.nqn(), queue.local);
         }
         subsystem.show(controller.cntlid(), *qid, Arc::clone(shown));
         if !subsystem.is_discovery() {
@@ -239,8 +239,8 @@ impl Reactor {
                 (Nqn::decode(&data.hostnqn), Nqn::decode(&data.subnqn))
         {
             let refused = self.control.registry.refused();
-            let peer = queue.peer.ip();
-            refused.note(host, subsystem, reason, peer, self.time.now.at);
+            let (peer, local) = (queue.peer.ip(), queue.local);
+            refused.note((host, subsystem), reason, peer, local, self.time.now.at);
         }
         let limit = &mut self.control.peer_limit;
         let payer = queue.place.payer();
