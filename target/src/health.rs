@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cairn_config::{Nqn, Trid};
 
-use crate::cli::units::count;
+use crate::nouns::count;
 
 pub(crate) type Place = (Nqn, u32);
 

@@ -8,6 +8,7 @@ mod exposition;
 mod files;
 mod health;
 mod logging;
+mod nouns;
 mod own_files;
 mod placement;
 mod pool;

@@ -149,7 +149,11 @@ fn installs(deb: &Path, root: &Path) {
     chroot(&["groupadd", "cairn"]);
     chroot(&[&apt[..], &["install", "/cairn.deb"]].concat());
     assert_eq!(text(&chroot(&["id", "-Gn", "cairn"])).trim(), "cairn");
+    let state = root.join("var/lib/cairn");
+    fs::create_dir_all(state.join("index")).unwrap();
+    fs::write(state.join("lock"), "1\n").unwrap();
     chroot(&[&apt[..], &["purge", "cairn"]].concat());
+    assert!(!state.exists(), "a purge leaves an empty state directory");
     assert_eq!(fs::read_to_string(root.join("etc/passwd")).unwrap(), users);
     let groups = fs::read_to_string(root.join("etc/group")).unwrap();
     assert!(

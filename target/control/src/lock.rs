@@ -10,21 +10,20 @@ use std::thread::{Builder, JoinHandle};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// Locked file with the process ID of its owner. A drop unlocks the file.
+/// Locked file with the process ID of its owner; a drop unlocks it.
 ///
-/// A thread with its own table of file descriptors has the file open. The kernel therefore unlocks
-/// the file once the process is killed, even while a thread of the process waits for a hung disk.
+/// A thread with its own file descriptors has the file open, so that a killed process unlocks it
+/// even while another of its threads waits for a hung disk.
 #[derive(Debug)]
 pub struct PathLock {
     place: (u64, u64),
-    /// A drop ends the thread.
     end: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PathLock {
-    /// Creates the file with mode 0600 if it does not exist, locks it, and writes the process ID
-    /// into it. Nothing removes the file, because two processes could then lock different files.
+    /// Locks the file, which is created with mode 0600. Nothing removes it, because two processes
+    /// could then lock different files.
     ///
     /// # Errors
     /// `WouldBlock` if another process has the lock.
@@ -49,7 +48,7 @@ impl PathLock {
             .is_ok_and(|found| (found.dev(), found.ino()) == self.place)
     }
 
-    /// Returns true if a process has the lock, and false if this user cannot find out.
+    /// True if a process has the lock; false if this user cannot find out.
     #[must_use]
     pub fn is_taken(path: &Path) -> bool {
         let shared =
@@ -75,9 +74,8 @@ impl Drop for PathLock {
 }
 
 fn hold(path: &Path, locked: &SyncSender<io::Result<(u64, u64)>>, ended: &Receiver<()>) {
-    // Without a failure, descriptors of other threads stay open there alone. After a failure (Linux
-    // before 5.9), the threads share all descriptors.
-    // SAFETY: With this flag, the call changes only the descriptors of this thread, which has none.
+    // Linux before 5.9 fails: the threads then share their descriptors.
+    // SAFETY: With this flag, the call closes descriptors in this thread alone, which uses none.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,

@@ -160,7 +160,6 @@ fn of_process(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
 }
 
-/// Returns the folder of a relative or absolute path; `None` for the working directory.
 fn folder_of(path: &Path) -> Option<&Path> {
     path.parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -171,7 +170,7 @@ fn missing_folder(path: &Path) -> Option<&Path> {
     matches!(folder.try_exists(), Ok(false)).then_some(folder)
 }
 
-/// True for the folder of the usual path, which the target owns, if the folder above exists.
+/// True for the folder of the usual path, if the folder above exists.
 fn may_make(folder: &Path) -> bool {
     default_path().is_some_and(|usual| usual.parent() == Some(folder))
         && folder_of(folder).is_some_and(Path::exists)

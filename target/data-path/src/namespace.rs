@@ -127,7 +127,6 @@ impl Namespace {
         })
     }
 
-    /// Lists a stored state in the index of reservation files.
     pub fn list_reservations(&self) {
         let Some(file) = self
             .reservation_file

@@ -1,8 +1,7 @@
 //! File that keeps a namespace's reservations through power loss.
 //!
-//! Its empty namesake in the folder `index` shows that the file exists, so that a lost file is
-//! noticed. The entry is created after the file and removed before it: a crash between both leaves
-//! a file without entry, which is valid, and never an entry without file.
+//! A namesake in the folder `index` reveals a lost file. It is created after the file and removed
+//! before it, so that a crash leaves a file without entry, which is valid.
 
 #![expect(
     clippy::disallowed_methods,
@@ -23,7 +22,7 @@ pub const UNREADABLE: &str = "cannot read its reservations";
 
 pub const RESERVATIONS_END: &str = "an empty directory drops all reservations";
 
-/// Maximum reads of a file that another thread may be creating or removing.
+/// Maximum reads of a file that another thread may create or remove.
 const READS: usize = 3;
 
 #[derive(Debug)]
@@ -78,8 +77,7 @@ impl ReservationFile {
         Reservations::decode(bytes, uuid, self.subnqn.raw()).map_err(io::Error::other)
     }
 
-    /// Lists an existing file in the index, unless an interrupted change or a former version did
-    /// not. Blocks on the file system.
+    /// Lists the file in the index. Blocks on the file system.
     pub(crate) fn list(&self) -> io::Result<()> {
         if self.entry.try_exists()? {
             return Ok(());

@@ -4,7 +4,7 @@ use cairn_config::{Config, Listener};
 use cairn_doctor::source::{Address, Live, Question, Source};
 use cairn_rdma::PKey;
 
-use super::units::count;
+use crate::nouns::count;
 
 /// Returns the commands that discover this target and connect to each subsystem. They use nvme-cli
 /// in the default partition, and cairn-initiator in other partitions.

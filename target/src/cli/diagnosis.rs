@@ -10,7 +10,7 @@ use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
 
 use super::probe;
-use super::units::count;
+use crate::nouns::count;
 use crate::placement;
 use cairn_data_path::ending::CALLER;
 

@@ -16,7 +16,7 @@ mod schemas;
 mod serve;
 mod steer;
 mod tables;
-pub(crate) mod units;
+mod units;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -284,6 +284,31 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command_line().debug_assert();
+    }
+
+    fn with_force(command: &clap::Command, name: &str, found: &mut Vec<String>) {
+        if command
+            .get_arguments()
+            .any(|one| one.get_long() == Some("force"))
+        {
+            found.push(name.to_owned());
+        }
+        for next in command.get_subcommands() {
+            with_force(next, &format!("{name} {}", next.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn only_the_commands_of_the_page_have_force() {
+        const PAGE: &str = include_str!("../../../docs/cli.md");
+        let mut found = Vec::new();
+        with_force(&command_line(), "", &mut found);
+        assert_eq!(found, [" subsystem remove", " namespace remove"]);
+        let (_, section) = PAGE.split_once("## `--force`\n").unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for name in found {
+            assert!(section.contains(&format!("(`{}`)", name.trim())), "{name}");
+        }
     }
 
     #[test]

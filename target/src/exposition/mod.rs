@@ -44,7 +44,7 @@ pub(crate) struct Observed {
     pub(super) health: watch::Receiver<Arc<Health>>,
     mailboxes: Arc<[Mailbox]>,
     reload: Mutex<Option<(SystemTime, bool)>>,
-    /// Whether the state directory is lost; `None` without one.
+    /// `None` without a state directory.
     is_state_lost: Mutex<Option<bool>>,
     audit: Audit,
 }

@@ -177,7 +177,7 @@ impl StartError {
         matches!(self, Self::Export { source, .. } if source.is_not_admitted())
     }
 
-    /// True if every start fails until an administrator acts, such as by a change of the configuration. Unreadable files do
+    /// True if every start fails until an administrator acts. Unreadable files do
     /// not count, because a later start may read them.
     pub(crate) fn is_of_the_configuration(&self) -> bool {
         match self {

@@ -143,7 +143,6 @@ impl Handle {
         let _ = self.orders.send(order);
     }
 
-    /// Reports to the metrics whether the state directory is lost.
     pub(crate) fn note_state(&self, is_lost: bool) {
         let note = Order::Do(Box::new(move |control| {
             control.observed.note_state(is_lost);

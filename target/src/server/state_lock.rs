@@ -22,8 +22,7 @@ fn of_process(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
 }
 
-/// State directory of a target. The target locks the directory at the start, or once it is
-/// mounted.
+/// State directory of a target, locked at the start or once it is mounted.
 #[derive(Debug)]
 pub(super) struct StateDirectory {
     folder: PathBuf,
@@ -42,11 +41,11 @@ impl StateDirectory {
         &self.folder
     }
 
-    /// Locks the directory unless it is locked already. Blocks on the file system. A directory that
-    /// is missing or not writable is no error here, because its files cannot be changed.
+    /// Locks the directory. A missing or read-only one is no error here, because its files cannot
+    /// change. Blocks on the file system.
     pub(super) fn lock(&self) -> Result<(), StateInUse> {
         let path = lock_file(&self.folder);
-        // A panic leaves the lock of this target, or none.
+        // Poisoning is harmless.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.as_ref().is_some_and(|lock| lock.is_at(&path)) {
             return Ok(());
@@ -71,7 +70,6 @@ pub(crate) fn check_state(folder: &Path) -> Result<(), StateInUse> {
     }
 }
 
-/// Returns true for the name of the lock file, which is no state.
 pub(crate) fn is_lock_file(name: &std::ffi::OsStr) -> bool {
     name == LOCK
 }

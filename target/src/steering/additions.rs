@@ -147,7 +147,6 @@ impl Methods {
     }
 }
 
-/// Returns a sentence about a copied file, which hosts take for a new disk.
 pub(crate) fn copy_sentence(path: &Path, of: Uuid) -> String {
     format!(
         "{} is a copy of the disk with the UUID {of}, and gets a UUID of its own: to replace that \

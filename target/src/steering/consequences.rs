@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::problems::{key_command, word};
 use super::reserving::{dropped_reservation, registrants};
 use super::views::{connected_hosts, connections};
-use crate::cli::units::count;
+use crate::nouns::count;
 use crate::server::Snapshot;
 
 /// Hosts connected to a subsystem before a change.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cairn_config::{Config, HostGroup, Namespace, Nqn, Subsystem, Target, Uuid};
 
-use crate::cli::units::count;
+use crate::nouns::count;
 use crate::server::{Export, Snapshot};
 
 /// Maximum names in a list; further names are only counted.

@@ -11,7 +11,7 @@ use super::problems::key_command;
 use crate::answers::{HostAdded, HostKey, Removed};
 
 impl Methods {
-    /// Adds a host, and gives it its keys in the same change, so that it never connects without.
+    /// Adds a host with its keys in one change, so that it never connects without.
     pub(super) async fn host_add(&self, params: Map<String, Value>) -> Result<Value, Error> {
         let new: HostAdd = read(params)?;
         for key in new.dhchap_key.iter().chain(&new.dhchap_ctrl_key) {
@@ -86,8 +86,7 @@ impl Methods {
     }
 }
 
-/// Sets the given keys of an added host. Returns false if there is nothing to set. Fails if the host
-/// is there already with other keys.
+/// Sets the keys of an added host; returns whether they change. Fails if the host has others.
 fn give_keys(draft: &mut Draft, new: &HostAdd, is_added: bool) -> Result<bool, Error> {
     let HostAdd { nqn, host, .. } = new;
     let Some(key) = &new.dhchap_key else {

@@ -11,7 +11,6 @@ use crate::server::{Handle, Snapshot};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Interval of the checks without a request.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 /// Logs and counts each loss and each return of the directory.

@@ -19,8 +19,8 @@ use super::published::Facts;
 use super::stale::Stale;
 use super::views::{FAILED, deletion};
 use crate::answers::{Health, Problem, RefusedHost};
-use crate::cli::units;
 use crate::health::{Obstacle, Thing};
+use crate::nouns::count as counted;
 use crate::server::Snapshot;
 
 /// Time for which a refused host counts as a problem after its last attempt.
@@ -426,7 +426,7 @@ fn panics(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     let parts = snapshot.panics.iter().map(|(name, cost, count)| {
         let why = format!(
             "{} since the start; after each, {cost}",
-            units::count(*count, "panic")
+            counted(*count, "panic")
         );
         problem("panic", format!("part {name}"), None, why, REMEDY)
     });
@@ -466,7 +466,7 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
     let more = count.checked_sub(HOSTS_MAX).filter(|more| *more > 0);
     let more = more.map(|more| {
         let remedy = "see all: cairn-target status -o json, key refused";
-        let what = units::count(more as u64, "more host");
+        let what = counted(more as u64, "more host");
         problem(Problem::REFUSED, what, None, "refused recently", remedy)
     });
     hosts.chain(more)
@@ -492,7 +492,6 @@ fn of_key(one: &RefusedHost) -> String {
     }
 }
 
-/// Returns the command that gives a host a key, and admits the host in the same step.
 pub(super) fn key_command(nqn: &str, host: &str, is_listed: bool, options: &str) -> String {
     let verb = if is_listed { "key set" } else { "add" };
     format!(

@@ -15,7 +15,7 @@ use super::methods::{Methods, answer};
 use super::parameters::{NamespaceOf, parse_nqn};
 use super::refused::stopped;
 use crate::answers::{Registrant, Registrations, Reservation};
-use crate::cli::units::count;
+use crate::nouns::count;
 use crate::server::{Export, NotCleared, Snapshot};
 
 /// Maximum wait for the result of a clear.

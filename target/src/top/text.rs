@@ -1,6 +1,6 @@
 use super::rates::Rates;
 use super::tables::{self, MIB};
-use crate::cli::units::count;
+use crate::nouns::count;
 
 const INDENT: &str = "  ";
 

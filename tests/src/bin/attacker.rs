@@ -19,25 +19,19 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// finished.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// RDMA provider
     #[arg(long, value_enum, default_value = "verbs")]
     provider: ProviderName,
-    /// Address of the target
     #[arg(long)]
     addr: IpAddr,
-    /// Port of the target
     #[arg(long, default_value_t = 4420)]
     port: u16,
-    /// Address of the attacker
     #[arg(long)]
     from: IpAddr,
-    /// Duration in seconds
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// File whose creation ends the attack early
     #[arg(long)]
     until: Option<PathBuf>,
-    /// Type of attack
     #[arg(value_enum)]
     kind: Attack,
 }

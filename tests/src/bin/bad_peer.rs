@@ -21,31 +21,22 @@ struct Arguments {
     /// RDMA provider; `loopback` reaches only targets in the same process
     #[arg(long, value_enum, default_value = "verbs")]
     provider: ProviderName,
-    /// Address of the target
     #[arg(long, required_unless_present = "list")]
     addr: Option<IpAddr>,
-    /// Port of the target
     #[arg(long, default_value_t = 4420)]
     port: u16,
-    /// Name of the subsystem
     #[arg(long, required_unless_present = "list")]
     nqn: Option<String>,
-    /// Unused namespace to write to
     #[arg(long, default_value_t = 1)]
     nsid: u32,
-    /// Time limit for each reaction of the target, in seconds
     #[arg(long, default_value_t = 60)]
     patience: u64,
-    /// Seed of the random capsules
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Number of random capsules
     #[arg(long, default_value_t = 10_000)]
     random_capsules: u32,
-    /// List the cases with their requirements
     #[arg(long)]
     list: bool,
-    /// Cases to run [default: all]
     cases: Vec<String>,
 }
 

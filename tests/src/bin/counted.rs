@@ -52,34 +52,25 @@ enum Job {
 /// Reads or writes a disk without latency, so that callgrind can count instructions.
 #[derive(Debug, Parser)]
 struct Args {
-    /// RDMA provider
     #[arg(long)]
     fabric: Fabric,
-    /// Outstanding commands
     #[arg(long)]
     depth: u32,
-    /// Number of I/O queues
     #[arg(long, default_value_t = 1)]
     queues: u16,
-    /// Type of the commands
     #[arg(long)]
     job: Job,
-    /// Bytes of a command
     #[arg(long)]
     bytes: u32,
-    /// Disk, as `export` in a configuration
     #[arg(long, default_value = "null:64MiB")]
     disk: String,
     /// Number of counted commands; the same number of commands runs before them as a warm-up
     #[arg(long)]
     commands: u32,
-    /// Number of other associations of the host, without commands
     #[arg(long, default_value_t = 0)]
     others: u16,
-    /// End the other associations before the host connects
     #[arg(long)]
     former: bool,
-    /// Attack from another address at the same time
     #[arg(long)]
     attack: Option<Attack>,
 }

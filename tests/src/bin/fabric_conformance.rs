@@ -15,7 +15,6 @@ use clap::Parser;
 /// Tests whether a fabric provider follows the fabric model.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// RDMA provider to test
     #[arg(long, value_enum)]
     provider: ProviderName,
     /// Address of a device of the provider, used by both ends of each connection
@@ -24,10 +23,8 @@ struct Arguments {
     /// Adapter profile whose quirks the verbs provider simulates, or `all`
     #[arg(long)]
     quirks: Option<String>,
-    /// List the cases with their requirements
     #[arg(long)]
     list: bool,
-    /// Cases to run [default: all]
     cases: Vec<String>,
 }
 

@@ -24,16 +24,12 @@ const SLOTS: usize = 64;
 /// One end of an RDMA connection.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// RDMA provider
     #[arg(long, value_enum, default_value = "verbs")]
     provider: ProviderName,
-    /// Traffic class of sent packets
     #[arg(long)]
     traffic_class: Option<u8>,
-    /// Hop limit of sent packets
     #[arg(long)]
     hop_limit: Option<u8>,
-    /// Partition key
     #[arg(long, default_value_t = PKey::DEFAULT)]
     pkey: PKey,
     #[command(subcommand)]
@@ -44,7 +40,6 @@ struct Arguments {
 enum Role {
     /// Accept every host, and send each message back
     Answer {
-        /// Address and port to listen at
         at: SocketAddr,
         /// Respond by SEND with invalidate of this key, which belongs to no memory region
         #[arg(long)]
@@ -55,15 +50,11 @@ enum Role {
     },
     /// Connect, send messages, and expect each back
     Ask {
-        /// Address and port of the peer
         whom: SocketAddr,
-        /// Local address
         #[arg(long)]
         from: Option<std::net::IpAddr>,
-        /// Number of messages
         #[arg(long, default_value_t = 1)]
         count: u32,
-        /// Stay connected until killed
         #[arg(long)]
         hold: bool,
     },

@@ -16,16 +16,13 @@ use clap::Parser;
 /// Runs verified I/O over several paths.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// RDMA provider
     #[arg(long, value_enum, default_value = "soft")]
     provider: ProviderName,
-    /// Name of the subsystem
     #[arg(long)]
     nqn: String,
     /// File whose creation ends the I/O; the program then reads back and verifies all data
     #[arg(long)]
     until: PathBuf,
-    /// Addresses and ports of the paths
     #[arg(required = true)]
     paths: Vec<SocketAddr>,
 }

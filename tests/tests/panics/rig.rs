@@ -151,7 +151,6 @@ impl Rig {
         Host::connect(&*self.network, self.options(name, 1))
     }
 
-    /// Connects the first host, with all its queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
@@ -167,7 +166,6 @@ impl Rig {
         host
     }
 
-    /// Connects a later host, all of whose queues are on reactor 0.
     pub(crate) fn connect_once(&self, name: &str) -> Host {
         self.connect(self.options(name, 1))
     }

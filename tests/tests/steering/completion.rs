@@ -10,7 +10,6 @@ use crate::target::{NQN, Steered};
 
 const HOST: &str = "nqn.2024-01.com.example:host1";
 
-/// Script that completes its argument like bash, and prints the candidates for the last word.
 const SCRIPT: &str = r#"
 . <(cairn-target completions bash)
 function=$(complete -p cairn-target | sed 's/.* -F \([^ ]*\).*/\1/')
@@ -22,7 +21,6 @@ COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// Script that types the line and a tab into zsh, and prints the completed line in brackets.
 const IN_ZSH: &str = r#"
 mkdir functions; cairn-target completions zsh > functions/_cairn-target
 zmodload zsh/zpty

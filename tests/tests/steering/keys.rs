@@ -586,17 +586,13 @@ fn a_host_outside_the_list_is_to_be_listed_before_it_gets_a_key() {
     };
     assert_eq!(run(&["--key", "key:one"]), (true, String::new()));
     assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
-    for (more, part) in [(&["--key", "key:one"][..], "unchanged"), (&[], "unchanged")] {
-        let (done, said) = run(more);
-        assert!(done && said.contains(part), "{said}");
-    }
+    let (done, said) = run(&["--key", "key:one"]);
+    assert!(done && said.contains("unchanged"), "{said}");
     let (done, said) = run(&["--key", "key:two"]);
     let set = format!("cairn-target host key set {NQN} {host} --key FILE");
-    let parts = ["\"key:one\"", "\"key:two\"", &set];
-    assert!(
-        !done && parts.iter().all(|part| said.contains(part)),
-        "{said}"
-    );
+    for part in ["\"key:one\"", "\"key:two\"", &set] {
+        assert!(!done && said.contains(part), "{said}");
+    }
     let (done, said) = run(&["--key", &secret(9).to_text()]);
     assert!(!done && said.contains("into a file of mode 0600"), "{said}");
     assert_secret(&target, &(said + &target.log()));

@@ -63,7 +63,6 @@ fn connect(target: &Steered, to: &str, with_key: bool) -> Result<Host, HostError
     Host::connect(&Soft::default(), options(target, to, with_key))
 }
 
-/// Host that a thread polls, so that it acknowledges the target's messages.
 struct Connected {
     stop: Arc<AtomicBool>,
     polling: Option<JoinHandle<()>>,

@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::reservations::Member;
 use crate::target::{Steered, until};
 
-/// Starts a target with a disk and a state directory, which persistent reservations use.
 fn start() -> (Steered, PathBuf) {
     let mut target = Steered::start();
     let disk = target.folder.path().join("disk");

@@ -21,7 +21,6 @@ const SECRET: u64 = 2 << 20;
 
 const TRIES: u32 = 48;
 
-/// Target that permits exports from the folder `images`, which any user can change.
 struct Rig {
     folder: TempDir,
     target: Steered,

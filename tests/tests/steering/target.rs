@@ -26,7 +26,6 @@ pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Wrapper of a target that logs to a file.
 const LOGGED: [&str; 3] = [
     "sh",
     "-c",
@@ -215,7 +214,6 @@ impl Steered {
         self.crash_by(&[]);
     }
 
-    /// Like [`Self::crash`]; the next target logs to the file from its start.
     pub(crate) fn crash_logged(&mut self) {
         self.crash_by(&LOGGED);
     }

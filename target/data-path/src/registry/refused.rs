@@ -86,8 +86,8 @@ impl RefusedHosts {
         });
     }
 
-    /// Forgets the refusal of a host that has connected at `local`. A listener that does not lead
-    /// to the subsystem stays a problem of another path.
+    /// Forgets the refusal of a host that has connected at `local`, unless a listener of another
+    /// path does not lead to the subsystem.
     pub fn forget(&self, host: &str, subsystem: &str, local: SocketAddr) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|one| {

@@ -70,8 +70,8 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
     }
 }
 
-/// Returns the identity of the disk of which a file is a copy, unless the copy has been exported
-/// before or lacks the extended attribute. Blocks on the file system.
+/// Returns the identity that a file was copied with, unless the copy was exported before. Blocks on
+/// the file system.
 #[must_use]
 pub fn copied_identity(path: &Path) -> Option<Uuid> {
     if !fs::metadata(path).ok()?.is_file() {

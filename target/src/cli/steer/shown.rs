@@ -8,7 +8,8 @@ use super::LISTENER_COLUMNS;
 use super::reservations::RESERVATIONS;
 use crate::answers::Problem;
 use crate::cli::tables;
-use crate::cli::units::{cell, count, duration};
+use crate::cli::units::{cell, duration};
+use crate::nouns::count;
 
 /// Maximum reservations in a status text; `reservation list` shows more.
 const RESERVATIONS_MAX: usize = 32;

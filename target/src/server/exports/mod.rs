@@ -63,7 +63,6 @@ impl Exports {
         }
     }
 
-    /// Locks the state directory. A file system that does not answer delays only the disks.
     pub(crate) fn lock_state(&self) -> Result<(), StateInUse> {
         let Some(state) = &self.state_directory else {
             return Ok(());

@@ -33,7 +33,6 @@ pub(super) struct Member {
     index: usize,
     soft: Soft,
     association: Option<Association>,
-    /// Commands without an answer at the end of an association.
     lost: Vec<usize>,
     /// True if the controller was connected or reset since the end of the last batch.
     pub(super) is_new: bool,
@@ -167,7 +166,6 @@ impl Member {
         }
     }
 
-    /// Ends the association without a packet.
     pub(super) fn die(&mut self, stage: &mut Stage) {
         let soft = stage.soft();
         let old = std::mem::replace(&mut self.soft, soft);
@@ -258,7 +256,6 @@ impl Member {
     }
 }
 
-/// Number of a command and its answer, or `None` if its connection was lost.
 pub(super) type Ending = (usize, Option<Answer>);
 
 fn is_admin(what: &Command) -> bool {

@@ -255,7 +255,6 @@ fn send(random: &mut Random) -> Order {
     order
 }
 
-/// Removes steps as long as the remaining steps still fail.
 pub(super) fn shortest(orders: Vec<Order>, fails: impl Fn(&[Order]) -> bool) -> Vec<Order> {
     let mut orders = orders;
     let mut length = orders.len() / 2;

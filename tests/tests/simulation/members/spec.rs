@@ -97,14 +97,12 @@ pub(super) struct Answer {
 pub(super) struct Namespace {
     pub(super) keys: BTreeMap<u8, u64>,
     pub(super) rtype: u8,
-    /// Holder of a reservation of types 1 to 4.
     holder: u8,
     pub(super) generation: u32,
     pub(super) ptpl: bool,
     pub(super) blocks: [u8; BLOCKS],
 }
 
-/// Notifications and masks of one controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Told {
     pub(super) unread: Vec<(u32, u8)>,
@@ -153,7 +151,6 @@ impl Namespace {
         self.holder = if rtype < 5 { host } else { 0 };
     }
 
-    /// Ends a reservation that lost its last holder.
     fn end_if_unheld(&mut self) {
         let held = self.keys.keys().any(|host| self.is_holder(*host));
         if !held {
