@@ -408,7 +408,7 @@ mod tests {
                 "subsystem nqn.2024-01.com.example:b: removed, with namespaces 4-5",
                 "listener 192.0.2.1:4420: removed",
                 "listener 192.0.2.2:4420: added",
-                "host group dbs: added, with 1 hosts",
+                "host group dbs: added, with 1 host",
                 "[target] io_queues: changed",
             ]
         );
