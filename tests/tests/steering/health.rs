@@ -237,7 +237,7 @@ fn a_host_refused_on_another_path_is_shown_while_it_is_connected() {
     drop((connected, target.connect("two")));
     assert_problem(&target, &parts);
     set(&[&first, &second.to_string()]);
-    assert_eq!(problems(&target), [json!({}); 0]);
+    assert!(problems(&target).is_empty());
 }
 
 #[test]
