@@ -174,7 +174,7 @@ pub struct EndpointLimits {
 /// Several packets of equal length sent together then cost as much as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trains {
-    /// Maximum packet payload in bytes.
+    /// Maximum payload of a SEND in one packet, in bytes.
     pub packet_bytes: u32,
     /// Shortest measured time from a packet to its acknowledgement, if measured.
     pub round_trip: Option<Duration>,

@@ -154,6 +154,7 @@ impl Stranger {
                 responder_resources: 16,
                 initiator_depth: 16,
                 rnr_retry_count: 7,
+                long_send: None,
             },
             retry_count: 7,
             path_mtu: 3,

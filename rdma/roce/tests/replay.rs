@@ -65,6 +65,7 @@ fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Ackno
         dest_qpn: connection.host_qpn,
         pkey: PKey::DEFAULT,
         mtu,
+        long_send: None,
         send_psn: connection.target_psn,
         receive_psn: connection.host_psn,
         send_work: 1,

@@ -3,7 +3,7 @@ use std::time::Duration;
 use cairn_rdma::{Marked, PKey};
 use cairn_roce_proto::cm::{CmEvent, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce_proto::time::Instant;
-use cairn_roce_proto::wire::cm::{Message, RejReason};
+use cairn_roce_proto::wire::cm::{LongSend, Message, RejReason, padded};
 use cairn_roce_proto::wire::frame::Frame;
 use cairn_roce_proto::wire::icrc::{Checker, Route};
 use cairn_roce_proto::wire::mad::{MAD_LEN, MadHeader};
@@ -59,6 +59,7 @@ fn terms(qpn: u32) -> QpTerms {
         responder_resources: 4,
         initiator_depth: 2,
         rnr_retry_count: 7,
+        long_send: LongSend::within(4090 + qpn),
     }
 }
 
@@ -134,7 +135,8 @@ fn take(
             let _ = if step.is_multiple_of(3) {
                 manager.reject(id, RejReason::Consumer, &[], &[1])
             } else {
-                manager.accept(now, id, &terms(100 + step as u32), &[2; 32])
+                let terms = terms(100 + step as u32);
+                manager.accept(now, id, &terms, &[2; 32]).map(drop)
             };
         }
     }
@@ -161,7 +163,7 @@ fn wish(qpn: u32, peer: u8) -> Connect {
             traffic_class: 96,
             hop_limit: 64,
         },
-        private_data: [7; 56],
+        private_data: padded(&[7; 32]),
         timeout: Duration::from_secs(30),
     }
 }

@@ -150,6 +150,7 @@ impl Rig {
             dest_qpn: 9,
             pkey: PKey::DEFAULT,
             mtu: 256,
+            long_send: None,
             send_psn: 0x00ff_fff0,
             receive_psn: 0x00ff_fffa,
             send_work: SEND_WORK,

@@ -15,7 +15,8 @@ use crate::sniffer::{Sniffer, check_frames};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Cable {
-    pub(crate) mtu: u32,
+    /// MTU of the target's and the host's interface.
+    pub(crate) mtus: [u32; 2],
     pub(crate) addresses: [&'static str; 2],
     pub(crate) fault: Option<FaultOptions>,
     pub(crate) roce: Roce,
@@ -88,6 +89,16 @@ impl Cable {
         Trid::new(self.traddr(0, near), port).resolve().unwrap()
     }
 
+    /// Longest SEND in one packet, in bytes.
+    pub(crate) fn packet_bytes(&self) -> u32 {
+        match self.mtus.into_iter().min() {
+            Some(1500) => 1024,
+            Some(4200) => 4200 - 80,
+            Some(9000) => 64 + 4096,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) fn provider(&self) -> Soft {
         let network = match self.roce {
             Roce::V1 | Roce::V1Vlan => Network::Ethernet { vlan: None },
@@ -157,7 +168,7 @@ impl Cable {
     }
 
     fn plug_in(&self, end: usize, ip: impl Fn(&str)) {
-        let (address, mtu) = (self.addresses[end], self.mtu);
+        let (address, mtu) = (self.addresses[end], self.mtus[end]);
         ip("link set lo up");
         let bits = if address.contains(':') {
             "64 nodad"

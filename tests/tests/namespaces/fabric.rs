@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use cairn_base::Mapping;
 use cairn_rdma::{
-    Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenOptions,
+    Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenOptions, Listener,
     ListenerEvent, Operation, PKey, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
     SendWork, Sge, WorkStatus, sleep_until_ready,
 };
@@ -13,10 +13,11 @@ use cairn_roce::Soft;
 
 use crate::cable::{Cable, TOS};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const SIZE: usize = 1 << 20;
 const MESSAGE: usize = 64 * 1024;
 const ROUNDS: u64 = 20;
+const LENGTHS: [usize; 10] = [1, 100, 1024, 1500, 4096, 4097, 4160, 4161, 40_000, MESSAGE];
 
 pub(crate) fn run(cable: Cable) {
     let (ready_out, ready_in) = channel();
@@ -27,15 +28,15 @@ pub(crate) fn run(cable: Cable) {
     );
 }
 
-struct End {
-    endpoint: Box<dyn Endpoint>,
+pub(crate) struct End {
+    pub(crate) endpoint: Box<dyn Endpoint>,
     region: Region,
     events: Vec<Event>,
     completions: Vec<Completion>,
 }
 
 impl End {
-    fn open(device: &Arc<dyn cairn_rdma::Device>) -> Self {
+    pub(crate) fn open(device: &Arc<dyn cairn_rdma::Device>) -> Self {
         let mapping = Arc::new(Mapping::anonymous(SIZE).unwrap());
         let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let region = device.register(mapping, rights).unwrap();
@@ -54,11 +55,11 @@ impl End {
         this
     }
 
-    fn sge(&self, offset: usize, length: usize) -> Sge {
+    pub(crate) fn sge(&self, offset: usize, length: usize) -> Sge {
         self.region.sge(offset, length as u32)
     }
 
-    fn post_receive(&mut self) {
+    pub(crate) fn post_receive(&mut self) {
         let sges = self.sge(0, MESSAGE).into();
         self.endpoint
             .post_receives(&[RecvWork { id: 1000, sges }])
@@ -90,7 +91,7 @@ impl End {
         }
     }
 
-    fn completion(&mut self, id: u64) -> Completion {
+    pub(crate) fn completion(&mut self, id: u64) -> Completion {
         self.wait(&format!("completion {id}"), |end| {
             let at = end.completions.iter().position(|done| done.id == id)?;
             Some(end.completions.remove(at))
@@ -105,6 +106,18 @@ impl End {
     }
 
     fn run(&mut self, qp: QpId, id: u64, op: Operation, offset: usize, length: usize) {
+        let status = self.status(qp, id, op, offset, length);
+        assert_eq!(status, WorkStatus::Success, "{op:?}");
+    }
+
+    pub(crate) fn status(
+        &mut self,
+        qp: QpId,
+        id: u64,
+        op: Operation,
+        offset: usize,
+        length: usize,
+    ) -> WorkStatus {
         let sges = self.sge(offset, length).into();
         let work = SendWork {
             id,
@@ -113,8 +126,55 @@ impl End {
             signaled: true,
         };
         self.endpoint.post(qp, &[work]).unwrap();
-        let done = self.completion(id);
-        assert_eq!(done.status, WorkStatus::Success, "{op:?}");
+        self.completion(id).status
+    }
+
+    pub(crate) fn accept(&mut self, requests: &Receiver<ListenerEvent>, cable: Cable) -> QpId {
+        let Ok(ListenerEvent::Request(request)) = requests.recv_timeout(PATIENCE) else {
+            panic!("no request came");
+        };
+        assert_eq!(request.peer.ip(), cable.address(1));
+        let accepted = self.endpoint.accept(*request, &qp_options(), b"welcome");
+        let qp = accepted.unwrap();
+        self.established(qp);
+        qp
+    }
+
+    pub(crate) fn connect(&mut self, remote: SocketAddr, qp: QpOptions) -> QpId {
+        let options = ConnectOptions {
+            remote,
+            local: None,
+            pkey: PKey::DEFAULT,
+            qp,
+            timeout: PATIENCE,
+        };
+        let qp = self.endpoint.connect(&options, b"hello").unwrap();
+        self.established(qp);
+        qp
+    }
+
+    fn established(&mut self, qp: QpId) {
+        self.event(
+            "Established",
+            |event| matches!(event, Event::Established { qp: id, .. } if *id == qp),
+        );
+    }
+
+    pub(crate) fn await_disconnect(&mut self, qp: QpId) {
+        self.event("disconnect", |event| {
+            matches!(event, Event::Disconnected { .. })
+        });
+        self.disconnect(qp);
+    }
+
+    pub(crate) fn disconnect(&mut self, qp: QpId) {
+        self.endpoint.disconnect(qp);
+        self.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    }
+
+    pub(crate) fn packet_bytes(&mut self, qp: QpId) -> u32 {
+        let trains = self.endpoint.trains(qp);
+        trains.expect("the endpoint combines packets").packet_bytes
     }
 }
 
@@ -124,15 +184,17 @@ fn pattern(round: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn qp_options() -> QpOptions {
+pub(crate) fn qp_options() -> QpOptions {
     QpOptions {
         traffic_class: Some(TOS),
         ..QpOptions::default()
     }
 }
 
-fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
-    let provider = cable.provider();
+pub(crate) fn listen(
+    provider: &Soft,
+    cable: Cable,
+) -> (Box<dyn Listener>, Receiver<ListenerEvent>) {
     let (sender, requests) = channel();
     let sink = Box::new(move |event| {
         let _ = sender.send(event);
@@ -143,22 +205,18 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
         pkey: PKey::DEFAULT,
         roce: None,
     };
-    let listener = provider.listen(&options, sink).unwrap();
+    (provider.listen(&options, sink).unwrap(), requests)
+}
+
+fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
+    let provider = cable.provider();
+    let (listener, requests) = listen(&provider, cable);
     let device = provider.device_for(listener.local_addr(), None).unwrap();
     let mut end = End::open(&device);
     let remote = end.region.remote(MESSAGE).expect("it is for peers");
     ready.send((listener.local_addr(), remote)).unwrap();
-    let Ok(ListenerEvent::Request(request)) = requests.recv_timeout(PATIENCE) else {
-        panic!("no request came");
-    };
-    assert_eq!(request.peer.ip(), cable.address(1));
-    let qp = end
-        .endpoint
-        .accept(*request, &qp_options(), b"welcome")
-        .unwrap();
-    end.event("Established", |event| {
-        matches!(event, Event::Established { .. })
-    });
+    let qp = end.accept(&requests, cable);
+    assert_eq!(end.packet_bytes(qp), cable.packet_bytes());
     for round in 0..ROUNDS {
         let landed = end.completion(1000);
         assert_eq!(landed.status, WorkStatus::Success);
@@ -166,11 +224,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
         end.run(qp, round, Operation::Send, 0, landed.byte_len as usize);
     }
     echoed.send(()).unwrap();
-    end.event("disconnect", |event| {
-        matches!(event, Event::Disconnected { .. })
-    });
-    end.endpoint.disconnect(qp);
-    end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    end.await_disconnect(qp);
 }
 
 fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
@@ -179,20 +233,11 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     let provider = cable.provider();
     let device = provider.device_for(address, None).unwrap();
     let mut end = End::open(&device);
-    let options = ConnectOptions {
-        remote: address,
-        local: None,
-        pkey: PKey::DEFAULT,
-        qp: qp_options(),
-        timeout: PATIENCE,
-    };
-    let qp = end.endpoint.connect(&options, b"hello").unwrap();
-    end.event("Established", |event| {
-        matches!(event, Event::Established { .. })
-    });
+    let qp = end.connect(address, qp_options());
+    assert_eq!(end.packet_bytes(qp), cable.packet_bytes());
     let (ours, back) = (2 * MESSAGE, 5 * MESSAGE);
     for round in 0..ROUNDS {
-        let length = [1, 100, 1024, 1500, 4096, 4097, 40_000, MESSAGE][round as usize % 8];
+        let length = LENGTHS[round as usize % LENGTHS.len()];
         let bytes = pattern(round, length);
         end.region.mapping().write(ours, &bytes);
         end.region.mapping().write(back, &vec![0; length]);
@@ -213,8 +258,7 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     }
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
-    end.endpoint.disconnect(qp);
-    end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    end.disconnect(qp);
     end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }

@@ -6,6 +6,7 @@ mod cable;
 mod disks;
 mod fabric;
 mod life;
+mod shrinking;
 mod sniffer;
 
 use cable::{BAD, Cable, LINK_LOCAL, Roce, V4, V6};
@@ -15,7 +16,7 @@ macro_rules! cables {
         $(#[test]
         fn $name() {
             $run(super::Cable {
-                mtu: $mtu,
+                mtus: [$mtu; 2],
                 addresses: super::$addresses,
                 fault: $fault,
                 roce: super::Roce::$roce,
@@ -30,6 +31,10 @@ mod work {
     cables! { super::fabric::run;
         ordinary_frames: V2, V4, 1500, None;
         jumbo_frames: V2, V4, 4200, None;
+        long_sends: V2, V4, 9000, None;
+        long_sends_on_ipv6: V2, V6, 9000, None;
+        long_sends_bad_wire: V2, V4, 9000, Some(BAD);
+        v1_long_sends: V1, V6, 9000, Some(BAD);
         ordinary_frames_on_ipv6: V2, V6, 1500, None;
         jumbo_frames_on_ipv6: V2, V6, 4200, None;
         link_local: V2, LINK_LOCAL, 1500, None;
@@ -54,12 +59,43 @@ mod work {
     }
 }
 
+mod unequal {
+    use super::{Cable, Roce, V4, fabric, shrinking};
+
+    fn cable(mtus: [u32; 2]) -> Cable {
+        Cable {
+            mtus,
+            addresses: V4,
+            fault: None,
+            roce: Roce::V2,
+        }
+    }
+
+    #[test]
+    fn the_host_takes_longer_packets() {
+        fabric::run(cable([4200, 9000]));
+        fabric::run(cable([1500, 9000]));
+    }
+
+    #[test]
+    fn the_target_takes_longer_packets() {
+        fabric::run(cable([9000, 4200]));
+        fabric::run(cable([9000, 1500]));
+    }
+
+    #[test]
+    fn a_path_that_loses_longer_packets_is_remembered() {
+        shrinking::run(cable([9000, 9000]));
+    }
+}
+
 mod nvme {
     use super::BAD;
 
     cables! { super::disks::run;
         ordinary_frames: V2, V4, 1500, Some(BAD);
         jumbo_frames: V2, V4, 4200, Some(BAD);
+        long_sends: V2, V4, 9000, Some(BAD);
         ordinary_frames_on_ipv6: V2, V6, 1500, Some(BAD);
         jumbo_frames_on_ipv6: V2, V6, 4200, Some(BAD);
         good_wire: V2, V4, 4200, None;

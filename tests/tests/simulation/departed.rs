@@ -72,7 +72,7 @@ fn is_made(seed: u64, stops_at: StopsAt, order: &[Resumes], planted: bool) -> bo
         subsystem(NQN, &[&file.export(BLOCK as u32)])
     );
     let plan = Plan {
-        path_mtu: 5,
+        payload_max: 4096,
         ipv6: false,
         config,
         trace: false,

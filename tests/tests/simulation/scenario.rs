@@ -99,7 +99,7 @@ impl Scenario {
         let file = self.file.export(4096);
         config += &subsystem(NQN, &["mem:100KiB block_size = 512", &file]);
         Plan {
-            path_mtu: 1 + random.below(5) as u8,
+            payload_max: [256, 512, 1024, 2048, 4096, 4160][random.below(6) as usize],
             ipv6: random.below(2) == 0,
             config,
             trace: is_replay(),

@@ -30,7 +30,7 @@ const STEPS_MAX: u32 = 10_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) path_mtu: u8,
+    pub(crate) payload_max: u32,
     pub(crate) ipv6: bool,
     pub(crate) config: String,
     pub(crate) trace: bool,
@@ -91,7 +91,7 @@ pub(crate) fn note(what: impl FnOnce() -> String) {
 impl World {
     fn new(plan: &Plan, weather: Weather, random: &mut Random) -> Self {
         let clock = Clock::simulated();
-        let wire = Wire::new(plan.path_mtu);
+        let wire = Wire::new(plan.payload_max);
         let mut soft = || {
             Soft::new(SoftOptions {
                 network: Phy::Wire(wire.clone()),

@@ -8,7 +8,7 @@ use core::time::Duration;
 use cairn_rdma::{Marked, PKey};
 
 use crate::wire::cm::ip_cm::CONSUMER_LEN;
-use crate::wire::cm::{CommIds, rej, rep};
+use crate::wire::cm::{CommIds, LongSend, rej, rep};
 use crate::wire::mad::MAD_LEN;
 
 /// Local communication id of a connection.
@@ -37,6 +37,8 @@ pub struct QpTerms {
     pub initiator_depth: u8,
     /// RNR retries requested from the receiver.
     pub rnr_retry_count: u8,
+    /// Limit for SENDs longer than the path MTU: offered in a REQ, agreed in a REP.
+    pub long_send: Option<LongSend>,
 }
 
 /// Parameters of an outgoing connection request.
@@ -185,6 +187,8 @@ pub(super) struct Connection {
     pub(super) ids: CommIds,
     pub(super) transaction_id: u64,
     pub(super) local_qpn: u32,
+    /// Limit in the REQ.
+    pub(super) long_send: Option<LongSend>,
     pub(super) remote_qp: Option<RemoteQp>,
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     pub(super) deadline: Option<Instant>,

@@ -16,8 +16,8 @@ use crate::wire::aeth::timeout_of_code;
 use crate::wire::cm::lap::STATUS_UNSUPPORTED;
 use crate::wire::cm::sidr::STATUS_NO_SERVICE;
 use crate::wire::cm::{
-    Answered, Apr, CommIds, Drep, Dreq, IpCm, Message, Mra, Rej, RejReason, Rep, Req, SidrRep,
-    SidrReq, ip_cm, padded,
+    Answered, Apr, CommIds, Drep, Dreq, IpCm, LongSend, Message, Mra, Rej, RejReason, Rep, Req,
+    SidrRep, SidrReq, ip_cm, padded,
 };
 use crate::wire::grh::address_of;
 
@@ -150,6 +150,7 @@ impl Manager {
             ids: CommIds { local, remote },
             transaction_id,
             local_qpn: 0,
+            long_send: request.terms.long_send,
             remote_qp: Some(remote_qp),
             last: None,
             deadline: Some(now + DECISION_TIME),
@@ -212,6 +213,11 @@ impl Manager {
                 connection.remote_qp = Some(remote_qp);
                 self.by_peer.insert((path.remote, rep.ids.local), id);
                 self.by_qp.insert(remote_qp, id);
+                let mut private_data = rep.private_data;
+                // A REP agrees to an offer or less; without an offer, the bytes are the consumer's.
+                let long_send = connection.long_send.and_then(|offered| {
+                    LongSend::take(&mut private_data).filter(|agreed| *agreed <= offered)
+                });
                 self.events.push_back(CmEvent::Accepted {
                     id: ConnId(id),
                     terms: QpTerms {
@@ -220,8 +226,9 @@ impl Manager {
                         responder_resources: rep.responder_resources,
                         initiator_depth: rep.initiator_depth,
                         rnr_retry_count: rep.rnr_retry_count,
+                        long_send,
                     },
-                    private_data: rep.private_data,
+                    private_data,
                 });
                 self.confirm(id);
             }
@@ -344,6 +351,9 @@ impl Manager {
     }
 }
 
+/// Path MTU code without which a REQ offers no longer SENDs.
+const PATH_MTU_4096: u8 = 5;
+
 fn answering(ids: CommIds) -> CommIds {
     CommIds {
         local: ids.remote,
@@ -371,6 +381,8 @@ fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
         return Err(RejReason::UnsupportedRequest);
     }
     let pkey = PKey::new(req.pkey).ok_or(RejReason::UnsupportedRequest)?;
+    let mut private_data = padded(&req.private_data[ip_cm::LEN..]);
+    let long_send = LongSend::take::<{ ip_cm::CONSUMER_LEN }>(&mut private_data);
     Ok(Request {
         path,
         local: SocketAddr::new(path.local, port),
@@ -381,12 +393,13 @@ fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
             responder_resources: req.responder_resources,
             initiator_depth: req.initiator_depth,
             rnr_retry_count: req.rnr_retry_count,
+            long_send: long_send.filter(|_| req.path_mtu == PATH_MTU_4096),
         },
         retry_count: req.retry_count,
         path_mtu: req.path_mtu,
         ack_timeout: req.primary.local_ack_timeout,
         pkey,
         traffic_class: req.primary.traffic_class,
-        private_data: padded(&req.private_data[ip_cm::LEN..]),
+        private_data,
     })
 }

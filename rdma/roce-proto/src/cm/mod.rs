@@ -26,8 +26,8 @@ use penalties::Penalties;
 use waiting::RequestBacklog;
 
 use crate::wire::cm::{
-    Answered, CommIds, Dreq, IpCm, Message, Rej, RejReason, Rep, Req, Rtu, ip_cm, padded, rej, rep,
-    req,
+    Answered, CommIds, Dreq, IpCm, LongSend, Message, Rej, RejReason, Rep, Req, Rtu, ip_cm,
+    long_send, padded, rej, rep, req,
 };
 use crate::wire::grh::gid_of;
 use crate::wire::mad::MAD_LEN;
@@ -136,6 +136,8 @@ impl Manager {
         }
         .write(&mut private_data);
         private_data[ip_cm::LEN..].copy_from_slice(&options.private_data);
+        let long_send = options.terms.long_send;
+        let long_send = long_send.filter(|long| long.append(&mut private_data));
         let message = Message::Req(Req {
             local_comm_id: local,
             service_id: ip_cm::service_id(options.remote_port),
@@ -176,6 +178,7 @@ impl Manager {
             ids,
             transaction_id: self.identity.transaction_id(),
             local_qpn: options.terms.qpn,
+            long_send,
             remote_qp: None,
             last: None,
             deadline: None,
@@ -197,20 +200,25 @@ impl Manager {
     }
 
     /// Sends a REP. [`CmEvent::Established`], [`CmEvent::TimedOut`] or [`CmEvent::Disconnected`]
-    /// follows.
+    /// follows. Returns the agreed [`QpTerms::long_send`].
     pub fn accept(
         &mut self,
         now: Instant,
         id: ConnId,
         terms: &QpTerms,
         private_data: &[u8],
-    ) -> Result<(), Gone> {
+    ) -> Result<Option<LongSend>, Gone> {
         let guid = self.identity.guid();
         let connection = self.in_state(id, ConnectionState::ReqReceived)?;
         connection.state = ConnectionState::RepSent;
         connection.local_qpn = terms.qpn;
         connection.interval = FIRST_INTERVAL;
         connection.gives_up_at = now + CONFIRMATION_TIME;
+        let is_short = private_data.len() <= rep::PRIVATE_LEN - long_send::LEN;
+        let mut private_data = padded::<{ rep::PRIVATE_LEN }>(private_data);
+        let both = terms.long_send.zip(connection.long_send);
+        let agreed = both.map(|(own, other)| own.min(other));
+        let agreed = agreed.filter(|long| is_short && long.append(&mut private_data));
         let message = Message::Rep(Rep {
             ids: connection.ids,
             local_qkey: 0,
@@ -224,7 +232,7 @@ impl Manager {
             rnr_retry_count: terms.rnr_retry_count,
             srq: true,
             local_ca_guid: guid,
-            private_data: padded::<{ rep::PRIVATE_LEN }>(private_data),
+            private_data,
         });
         self.send(id.0, &message, Some(now));
         self.waiting.answered(id.0);
@@ -232,7 +240,7 @@ impl Manager {
         if connection.quiet {
             connection.deadline = Some(connection.gives_up_at);
         }
-        Ok(())
+        Ok(agreed)
     }
 
     /// Drops a request without an answer, so that the peer repeats it.

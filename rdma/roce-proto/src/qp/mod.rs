@@ -19,6 +19,7 @@ use core::time::Duration;
 use cairn_rdma::{PKey, PostError, QpId, SendWork};
 
 use crate::counters::Counters;
+use crate::wire::cm::LongSend;
 use crate::wire::{Opcode, Packet, bth};
 
 use congestion::Pacer;
@@ -52,6 +53,8 @@ pub struct QpConfig {
     pub pkey: PKey,
     /// Maximum payload of a packet in bytes.
     pub mtu: u32,
+    /// Limit above `mtu` for SENDs in one packet, if agreed.
+    pub long_send: Option<LongSend>,
     /// PSN of the first local request.
     pub send_psn: u32,
     /// PSN of the peer's first request.
@@ -73,6 +76,11 @@ pub struct QpConfig {
 }
 
 impl QpConfig {
+    fn send_max(&self) -> u32 {
+        self.long_send
+            .map_or(self.mtu, |long| self.mtu.max(long.bytes()))
+    }
+
     fn patience(&self) -> Option<Duration> {
         Some(self.ack_timeout? * (u32::from(self.retry_count) + 1))
     }
@@ -165,6 +173,12 @@ impl Qp {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// True if retries of a SEND longer than the path MTU failed: the path may drop such packets.
+    #[must_use]
+    pub fn lost_long_send(&self) -> bool {
+        self.requester.lost_long_send()
     }
 
     /// True if a peer's packet had an invalid key, range or access right.

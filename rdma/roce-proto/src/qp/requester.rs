@@ -29,6 +29,8 @@ const MAX_MESSAGE: u64 = 1 << 31;
 pub(super) struct Requester {
     dest_qpn: u32,
     mtu: u32,
+    /// Maximum payload of a SEND in one packet, in bytes.
+    send_max: u32,
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
@@ -61,6 +63,7 @@ pub(super) struct Requester {
     not_ready_until: Option<Instant>,
     not_ready_count: u8,
     broken: bool,
+    lost_long_send: bool,
 }
 
 /// Unconfirmed fatal NAK.
@@ -105,6 +108,7 @@ impl Requester {
         Self {
             dest_qpn: config.dest_qpn,
             mtu: config.mtu,
+            send_max: config.send_max(),
             send_work: config.send_work as usize,
             initiator_depth: usize::from(config.initiator_depth),
             rnr_retry_count: config.rnr_retry_count,
@@ -129,6 +133,7 @@ impl Requester {
             not_ready_until: None,
             not_ready_count: 0,
             broken: false,
+            lost_long_send: false,
         }
     }
 
@@ -184,7 +189,7 @@ impl Requester {
             let bytes = work.sges.total_len();
             let fault = fault_of(&work, memory);
             let length = if fault.is_none() { bytes as u32 } else { 0 };
-            let packets = u64::from(length.div_ceil(self.mtu).max(1));
+            let packets = self.packets_of(&work, length);
             self.queue.push_back(Entry {
                 work,
                 first: self.end,
@@ -198,7 +203,22 @@ impl Requester {
         Ok(())
     }
 
+    fn packets_of(&self, work: &SendWork, length: u32) -> u64 {
+        let is_send = !matches!(work.op, Operation::Read(_) | Operation::Write(_));
+        if is_send && length <= self.send_max {
+            return 1;
+        }
+        u64::from(length.div_ceil(self.mtu).max(1))
+    }
+
+    pub(super) fn lost_long_send(&self) -> bool {
+        self.lost_long_send
+    }
+
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
+        let front = self.queue.front();
+        self.lost_long_send =
+            front.is_some_and(|entry| entry.packets == 1 && entry.length > self.mtu);
         cx.counters.retry_exceeded_err += 1;
         self.fail(WorkStatus::RetryExceeded, cx);
     }

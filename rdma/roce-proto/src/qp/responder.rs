@@ -18,6 +18,8 @@ use response::{AtomicResult, ReadResponse, Response, aeth};
 pub(super) struct Responder {
     dest_qpn: u32,
     mtu: u32,
+    /// Maximum payload of a SEND in one packet, in bytes.
+    send_max: u32,
     responder_resources: usize,
     min_rnr_timer: u8,
 
@@ -57,6 +59,7 @@ impl Responder {
         Self {
             dest_qpn: config.dest_qpn,
             mtu: config.mtu,
+            send_max: config.send_max(),
             responder_resources: resources,
             min_rnr_timer: config.min_rnr_timer,
             expected: psn::start(config.receive_psn),
@@ -185,6 +188,7 @@ impl Responder {
         let fine = match (starts, packet.opcode.ends_message()) {
             (_, false) => length == self.mtu,
             (false, true) => (1..=self.mtu).contains(&length),
+            (true, true) if packet.opcode.is_send() => length <= self.send_max,
             (true, true) => length <= self.mtu,
         };
         if fine {

@@ -17,7 +17,7 @@ use core::net::IpAddr;
 use super::grh::{Grh, NEXT_HEADER_BTH, gid_of};
 use super::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use super::ipv6::{self, Ipv6};
-use super::packet::ICRC_LEN;
+use super::packet::{ICRC_LEN, MAX_LEN};
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
@@ -174,13 +174,11 @@ pub struct Checker {
 }
 
 impl Checker {
-    const MAX_LEN: usize = 4096 + 64;
-
     /// Creates a verifier.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            rewind: vec![0; Self::MAX_LEN + 1],
+            rewind: vec![0; MAX_LEN + 1],
         }
     }
 
@@ -188,7 +186,7 @@ impl Checker {
     /// `guess` is faster.
     #[must_use]
     pub fn open<'a>(&mut self, route: &Route, guess: u16, packet: &'a [u8]) -> Option<&'a [u8]> {
-        let (transport, found) = split(packet).filter(|_| packet.len() <= Self::MAX_LEN)?;
+        let (transport, found) = split(packet).filter(|_| packet.len() <= MAX_LEN)?;
         let guess = Identity::of_segment(guess);
         let difference = icrc(route, guess, transport) ^ found;
         if difference == 0 {

@@ -1,5 +1,6 @@
 //! Transport packet: BTH, extended headers, payload and pad.
 
+use super::cm::LongSend;
 use super::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Ieth, ImmDt, Opcode, Reth, Syndrome,
 };
@@ -9,6 +10,9 @@ pub const ICRC_LEN: usize = 4;
 
 /// Maximum length in bytes of headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
+
+/// Maximum length in bytes of a packet from the BTH to the ICRC.
+pub const MAX_LEN: usize = LongSend::MAX.bytes() as usize + MAX_OVERHEAD;
 
 /// Packet from the BTH to the pad.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ fn refusals_cost_the_address_that_requests_claim_nothing() {
         let (now, id) = (pair.now, pair.request().expect("each is heard"));
         let target = &mut pair.managers[TARGET];
         let answer = match qpn {
-            2 => target.accept(now, id, &terms(9), &[]),
+            2 => target.accept(now, id, &terms(9), &[]).map(drop),
             _ => target.reject(id, RejReason::Consumer, &[], &[]),
         };
         answer.unwrap();

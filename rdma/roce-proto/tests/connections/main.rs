@@ -2,6 +2,7 @@
 
 mod floods;
 mod forged;
+mod long_sends;
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use cairn_roce_proto::time::Instant;
 use cairn_rdma::{Marked, PKey};
 use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Draw, Identity, Manager, Path, QpTerms};
 use cairn_roce_proto::wire::cm::lap::STATUS_UNSUPPORTED;
-use cairn_roce_proto::wire::cm::{CommIds, Lap, Message, RejReason, Req, SidrReq};
+use cairn_roce_proto::wire::cm::{CommIds, Lap, Message, RejReason, Req, SidrReq, padded};
 use cairn_sim::Random;
 use cairn_sim::network::{Datagram, Network, Weather};
 use cairn_sim::seeds::for_each_seed;
@@ -40,6 +41,7 @@ fn terms(qpn: u32) -> QpTerms {
         responder_resources: 4,
         initiator_depth: 2,
         rnr_retry_count: 7,
+        long_send: None,
     }
 }
 

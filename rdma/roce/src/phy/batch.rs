@@ -10,10 +10,9 @@ use std::net::SocketAddr;
 use super::Version;
 use super::send::Flow;
 use cairn_roce_proto::wire::icrc::{self, Identity, Route};
-use cairn_roce_proto::wire::packet::ICRC_LEN;
+use cairn_roce_proto::wire::packet::{ICRC_LEN, MAX_LEN};
 
 const BYTES: usize = 256 << 10;
-pub(crate) const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
 /// Maximum packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
@@ -82,7 +81,7 @@ impl Batch {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.used + SPARE * PACKET > BYTES
+        self.used + SPARE * MAX_LEN > BYTES
             || self.groups.len() + SPARE > GROUPS
             || self.pieces.len() + SPARE > PIECES
     }
@@ -92,7 +91,7 @@ impl Batch {
     }
 
     pub(super) fn room(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.used..self.used + PACKET]
+        &mut self.bytes[self.used..self.used + MAX_LEN]
     }
 
     pub(super) fn opcode(&self) -> u8 {

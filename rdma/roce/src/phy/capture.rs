@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::phy::Version;
-use crate::phy::batch::PACKET;
 use crate::phy::receive::Received;
 use crate::phy::send::Flow;
 use cairn_roce_proto::wire::Header;
@@ -24,6 +23,7 @@ use cairn_roce_proto::wire::frame::{Frame, Network};
 use cairn_roce_proto::wire::grh::{NEXT_HEADER_BTH, gid_of};
 use cairn_roce_proto::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use cairn_roce_proto::wire::ipv6::Ipv6;
+use cairn_roce_proto::wire::packet::MAX_LEN;
 use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
 const HEADERS: usize = 14 + 40 + 8;
@@ -107,11 +107,11 @@ impl Capture {
     }
 
     fn write(&self, ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &[u8]) {
-        let mut bytes = [0; HEADERS + PACKET];
+        let mut bytes = [0; HEADERS + MAX_LEN];
         if self.is_full.load(Ordering::Relaxed) {
             return;
         }
-        if packet.len() > PACKET {
+        if packet.len() > MAX_LEN {
             return; // no packet of a peer is so long
         }
         let length = frame(ends, macs, id, packet).emit(&mut bytes);

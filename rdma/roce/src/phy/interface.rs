@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use cairn_base::ScopedAddr;
 
 use super::socket::{check, from_storage};
+use cairn_roce_proto::wire::cm::LongSend;
 
 /// Minimum difference between interface MTU and path MTU in bytes. The value is rdma_rxe's, because
 /// both ends must use the same path MTU.
@@ -25,18 +26,61 @@ pub(crate) struct Interface {
     pub is_loopback: bool,
 }
 
-pub(crate) fn path_mtu_code(address: ScopedAddr) -> io::Result<u8> {
-    let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
-    Ok((1..=5)
-        .rev()
-        .find(|&code| mtu_of_code(code) <= room)
-        .unwrap_or(1))
+/// Packet payloads that fit an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PathMtu {
+    pub(crate) code: u8,
+    pub(crate) long_send: Option<LongSend>,
+}
+
+impl PathMtu {
+    const LEAST: Self = Self {
+        code: 1,
+        long_send: None,
+    };
+
+    pub(crate) fn of_payload(bytes: u32) -> Self {
+        let fitting = (1..=5).rev().find(|&code| mtu_of_code(code) <= bytes);
+        fitting.map_or(Self::LEAST, |code| Self {
+            code,
+            long_send: LongSend::within(bytes),
+        })
+    }
+}
+
+pub(crate) fn path_mtu(address: ScopedAddr) -> io::Result<PathMtu> {
+    let payload = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
+    Ok(PathMtu::of_payload(payload))
 }
 
 /// Cache of path MTUs by local address. An entry is valid for one second.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
-    known: Vec<(IpAddr, Instant, u8)>,
+    known: Vec<(IpAddr, Instant, PathMtu)>,
+}
+
+/// Peers whose path may drop packets of a longer SEND.
+#[derive(Debug, Default)]
+pub(crate) struct ShortPaths {
+    known: Vec<(IpAddr, Instant)>,
+}
+
+impl ShortPaths {
+    const AGE: Duration = Duration::from_secs(3600);
+
+    pub(crate) fn add(&mut self, peer: IpAddr, now: Instant) {
+        self.known.retain(|(of, _)| *of != peer);
+        let first = self.known.len().saturating_sub(PathMtus::MOST - 1);
+        self.known.drain(..first);
+        self.known.push((peer, now));
+    }
+
+    pub(crate) fn has(&self, peer: IpAddr, now: Instant) -> bool {
+        let counts = |since: Instant| now.saturating_duration_since(since) < Self::AGE;
+        self.known
+            .iter()
+            .any(|(of, since)| *of == peer && counts(*since))
+    }
 }
 
 impl PathMtus {
@@ -47,19 +91,19 @@ impl PathMtus {
         &mut self,
         address: IpAddr,
         now: Instant,
-        look_up: impl FnOnce() -> io::Result<u8>,
-    ) -> io::Result<u8> {
+        look_up: impl FnOnce() -> io::Result<PathMtu>,
+    ) -> io::Result<PathMtu> {
         let counts = |since: Instant| now.saturating_duration_since(since) < Self::AGE;
         let mut known = self.known.iter();
-        if let Some((.., code)) = known.find(|(of, since, _)| *of == address && counts(*since)) {
-            return Ok(*code);
+        if let Some((.., mtu)) = known.find(|(of, since, _)| *of == address && counts(*since)) {
+            return Ok(*mtu);
         }
-        let code = look_up()?;
+        let mtu = look_up()?;
         self.known
             .retain(|(of, since, _)| *of != address && counts(*since));
         self.known.truncate(Self::MOST - 1);
-        self.known.push((address, now, code));
-        Ok(code)
+        self.known.push((address, now, mtu));
+        Ok(mtu)
     }
 }
 
@@ -146,6 +190,8 @@ impl Interface {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_roce_proto::wire::packet::ICRC_LEN;
+    use cairn_roce_proto::wire::{Bth, Header, Ieth};
 
     fn at(text: &str) -> ScopedAddr {
         text.parse::<IpAddr>().unwrap().into()
@@ -153,11 +199,49 @@ mod tests {
 
     #[test]
     fn loopback_takes_the_largest() {
-        assert_eq!(path_mtu_code(at("127.0.0.1")).unwrap(), 5);
-        assert_eq!(path_mtu_code(at("127.1.2.3")).unwrap(), 5);
+        let largest = PathMtu {
+            code: 5,
+            long_send: Some(LongSend::MAX),
+        };
+        assert_eq!(path_mtu(at("127.0.0.1")).unwrap(), largest);
+        assert_eq!(path_mtu(at("127.1.2.3")).unwrap(), largest);
         assert_eq!(mtu_of_code(5), 4096);
-        let missing = path_mtu_code(at("192.0.2.1"));
+        let missing = path_mtu(at("192.0.2.1"));
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+    }
+
+    #[test]
+    fn longer_sends_need_room_for_their_headers() {
+        let cases = [
+            (79, 1, None),
+            (1500, 3, None),
+            (4176, 5, None),
+            (4200, 5, Some(4120)),
+            (4239, 5, Some(4159)),
+        ];
+        let large = [
+            (4240, 5, Some(4160)),
+            (9000, 5, Some(4160)),
+            (65_536, 5, Some(4160)),
+        ];
+        for (mtu, code, bytes) in cases.into_iter().chain(large) {
+            let found = PathMtu::of_payload(u32::saturating_sub(mtu, OVERHEAD));
+            assert_eq!(found.code, code, "{mtu}");
+            assert_eq!(found.long_send.map(LongSend::bytes), bytes, "{mtu}");
+        }
+        const { assert!(OVERHEAD as usize >= 40 + 8 + Bth::LEN + Ieth::LEN + ICRC_LEN) };
+    }
+
+    #[test]
+    fn a_short_path_is_remembered_for_a_while() {
+        let (mut short, begin) = (ShortPaths::default(), Instant::now());
+        let peer = |number: u32| Ipv4Addr::from_bits(number).into();
+        short.add(peer(0), begin);
+        assert!(short.has(peer(0), begin) && !short.has(peer(1), begin));
+        assert!(!short.has(peer(0), begin + ShortPaths::AGE));
+        (1..1000).for_each(|number| short.add(peer(number), begin));
+        assert_eq!(short.known.len(), PathMtus::MOST);
+        assert!(short.has(peer(999), begin) && !short.has(peer(0), begin));
     }
 
     #[test]
@@ -169,10 +253,10 @@ mod tests {
                 let now = begin + Duration::from_millis(ms);
                 let look_up = || {
                     looks.push((address, ms));
-                    Ok(3)
+                    Ok(PathMtu::of_payload(1024))
                 };
                 let code = mtus.of(address.parse().unwrap(), now, look_up);
-                assert_eq!(code.unwrap(), 3);
+                assert_eq!(code.unwrap().code, 3);
             }
         }
         let each = [0, 1000, 2000].map(|ms| [("192.0.2.1", ms), ("192.0.2.2", ms)]);
@@ -183,7 +267,8 @@ mod tests {
         assert!(missing.is_err());
         for number in 0..1000_u32 {
             let address = Ipv4Addr::from_bits(number).into();
-            assert_eq!(mtus.of(address, begin, || Ok(1)).unwrap(), 1);
+            let least = mtus.of(address, begin, || Ok(PathMtu::LEAST));
+            assert_eq!(least.unwrap(), PathMtu::LEAST);
         }
         assert_eq!(mtus.known.len(), PathMtus::MOST);
     }

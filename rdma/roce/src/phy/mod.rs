@@ -25,6 +25,7 @@ use cairn_roce_proto::wire::icrc::Route;
 use cairn_roce_proto::wire::mad::GSI_QPN;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use fault::{BadInlet, FaultOptions};
+use interface::PathMtu;
 use packet::PacketSocket;
 use socket::{FlowKey, Socket};
 use wire::{Tap, Wire};
@@ -137,10 +138,10 @@ impl Network {
         }
     }
 
-    pub(crate) fn path_mtu_code(&self, address: ScopedAddr) -> io::Result<u8> {
+    pub(crate) fn path_mtu(&self, address: ScopedAddr) -> io::Result<PathMtu> {
         match self.good() {
-            Self::Wire(wire) => Ok(wire.path_mtu()),
-            _ => interface::path_mtu_code(address),
+            Self::Wire(wire) => Ok(PathMtu::of_payload(wire.payload_max())),
+            _ => interface::path_mtu(address),
         }
     }
 

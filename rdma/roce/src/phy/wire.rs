@@ -27,7 +27,7 @@ pub struct Frame {
 /// Network in memory, shared by its clones.
 #[derive(Debug, Clone)]
 pub struct Wire {
-    path_mtu: u8,
+    payload_max: u32,
     state: Arc<Mutex<WireState>>,
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct Tap {
 }
 
 impl Wire {
-    /// Creates a network. `path_mtu` is a code: 1 means 256 bytes, and 5 means 4096.
+    /// Creates a network for packets of at most `payload_max` payload bytes.
     #[must_use]
-    pub fn new(path_mtu: u8) -> Self {
+    pub fn new(payload_max: u32) -> Self {
         Self {
-            path_mtu,
+            payload_max,
             state: Arc::default(),
         }
     }
@@ -64,10 +64,9 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the path MTU code.
     #[must_use]
-    pub fn path_mtu(&self) -> u8 {
-        self.path_mtu
+    pub(crate) fn payload_max(&self) -> u32 {
+        self.payload_max
     }
 
     /// Removes and returns the oldest sent packet.

@@ -17,11 +17,13 @@ use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::memory::{Keys, Regions};
 use crate::phy::adapter::taken_by_adapter;
-use crate::phy::interface::PathMtus;
+use crate::phy::interface::{PathMtu, PathMtus, ShortPaths};
 use crate::phy::{Inlet, Network};
 use cairn_base::entropy::Entropy;
+use cairn_roce_proto::cm::Path;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
+use cairn_roce_proto::wire::cm::LongSend;
 
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
@@ -39,6 +41,7 @@ pub(super) struct SoftDevice {
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
+    short_paths: Mutex<ShortPaths>,
     pub(super) relays: Arc<Relays>,
     pub(super) flows: Flows,
 }
@@ -116,6 +119,7 @@ impl SoftDevice {
             inlets: Mutex::default(),
             counted: Mutex::default(),
             path_mtus: Mutex::default(),
+            short_paths: Mutex::default(),
             relays,
             flows: Flows::default(),
         });
@@ -133,11 +137,22 @@ impl SoftDevice {
         ScopedAddr::new(address, self.address.scope_id())
     }
 
-    pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
+    pub(super) fn path_mtu(&self, address: IpAddr) -> io::Result<PathMtu> {
         let now = self.options.clock.now();
         let scoped = self.scoped(address);
-        let look_up = || self.options.network.path_mtu_code(scoped);
+        let look_up = || self.options.network.path_mtu(scoped);
         lock(&self.path_mtus).of(address, now, look_up)
+    }
+
+    /// Limit for SENDs longer than the path MTU to and from a peer.
+    pub(super) fn long_send(&self, path: Path) -> Option<LongSend> {
+        let limit = self.path_mtu(path.local).ok()?.long_send;
+        let now = self.options.clock.now();
+        limit.filter(|_| !lock(&self.short_paths).has(path.remote, now))
+    }
+
+    pub(super) fn avoid_long_sends(&self, peer: IpAddr) {
+        lock(&self.short_paths).add(peer, self.options.clock.now());
     }
 
     fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), FabricError> {

@@ -33,6 +33,7 @@ use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::Context;
 use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
+use cairn_roce_proto::wire::cm::LongSend;
 use cairn_roce_proto::wire::icrc::Checker;
 
 const PUBLISH_EVERY: u32 = 4096;
@@ -204,8 +205,9 @@ impl Endpoint for SoftEndpoint {
 
     fn trains(&mut self, id: QpId) -> Option<Trains> {
         let entry = self.slots.get(id)?;
+        let mtu = mtu_of_code(entry.path_mtu);
         Some(Trains {
-            packet_bytes: mtu_of_code(entry.path_mtu),
+            packet_bytes: entry.terms.long_send.map_or(mtu, LongSend::bytes),
             round_trip: entry.qp.as_ref().and_then(|qp| qp.round_trip()),
         })
     }

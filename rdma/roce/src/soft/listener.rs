@@ -147,7 +147,9 @@ pub(super) fn deliver(
         return listening.log_partition(&request, shared.options.clock.now());
     }
     // A REJ with reason 26 contains the code of the largest acceptable MTU (IBTA 12.6.7.2).
-    let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
+    let fits = device
+        .path_mtu(request.path.local)
+        .map_or(1, |mtu| mtu.code);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);
         return;

@@ -33,7 +33,7 @@ use cairn_roce_proto::cm::{
 };
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
-use cairn_roce_proto::wire::cm::RejReason;
+use cairn_roce_proto::wire::cm::{LongSend, RejReason};
 use cairn_roce_proto::wire::icrc::Checker;
 use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
@@ -186,7 +186,7 @@ impl ConnectionManager {
         answer: &Acceptance<'_>,
         qp: QpId,
         inbox: &Inbox,
-    ) -> Result<(), Gone> {
+    ) -> Result<Option<LongSend>, Gone> {
         let Acceptance {
             terms,
             marked,
@@ -194,10 +194,10 @@ impl ConnectionManager {
         } = *answer;
         self.with(|inner, now| {
             inner.manager.mark(id, marked);
-            inner.manager.accept(now, id, terms, private_data)?;
+            let long_send = inner.manager.accept(now, id, terms, private_data)?;
             let inbox = inbox.clone();
             inner.owners.insert(id, Owner { qp, inbox });
-            Ok(())
+            Ok(long_send)
         })
     }
 

@@ -13,7 +13,7 @@ struct Seen {
 }
 
 fn leaving(end: &mut End, now: Instant) -> Vec<Seen> {
-    let mut out = [0; 4096 + 64];
+    let mut out = [0; packet::MAX_LEN];
     let mut seen = Vec::new();
     while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
         let packet = Packet::parse(&out[..length]).expect("it is well-formed");
@@ -363,7 +363,7 @@ fn the_fate_of_joined_packets_is_reported() {
     }
     let psn = |place: u32| (config.send_psn + place) & 0xff_ffff;
     let transmit = |end: &mut End, is_joined: bool| {
-        let mut out = [0; 4096 + 64];
+        let mut out = [0; packet::MAX_LEN];
         let mut place = 0;
         while let Some(_length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
             if is_joined && place > 0 {

@@ -20,7 +20,9 @@ use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::memory::Memory as _;
 use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::qp::{Context, Qp, QpConfig};
+use cairn_roce_proto::wire::cm::LongSend;
 use cairn_roce_proto::wire::icrc::{self, Identity, Route};
+use cairn_roce_proto::wire::packet;
 use cairn_roce_proto::wire::{
     Aeth, AtomicEth, Ieth, ImmDt, NakCode, Opcode, Packet, Reth, Syndrome,
 };
@@ -186,7 +188,7 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
     let slot = id % SLOTS;
     let length = match random.below(4) {
         0 => random.below(64),
-        1 => random.below(5000),
+        1 => 4000 + random.below(200),
         _ => random.below(MAX_LEN),
     };
     let bytes: Vec<u8> = (0..length).map(|_| random.bits() as u8).collect();
@@ -247,6 +249,7 @@ fn configs(random: &mut Random) -> [QpConfig; 2] {
         dest_qpn: 0x11 + this as u32,
         pkey: PKey::DEFAULT,
         mtu,
+        long_send: psns[0].is_multiple_of(2).then_some(LongSend::MAX),
         send_psn: psns[this],
         receive_psn: psns[1 - this],
         send_work: SLOTS as u32,
@@ -288,7 +291,7 @@ fn transmit(
     now: Instant,
     network: &mut Network<Instant, Datagram>,
 ) {
-    let mut packet = [0; 4096 + 64];
+    let mut packet = [0; packet::MAX_LEN];
     while let Some(length) = ends[from].with(|qp, cx| qp.poll_transmit(now, &mut packet, cx)) {
         let sealed = icrc::seal(&route(from), Identity::of_segment(0), &mut packet, length);
         let datagram = Datagram {

@@ -13,7 +13,7 @@ fn silence_is_noticed() {
     let works = [end.send(1, true), end.send(2, false)];
     end.with(|qp, cx| qp.post(works.into_iter(), cx)).unwrap();
     let mut now = start;
-    let mut packet = [0; 4096 + 64];
+    let mut packet = [0; packet::MAX_LEN];
     let mut sent = 0;
     while !end.qp.is_broken() {
         while end
@@ -44,7 +44,7 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
     };
     let mut end = End::new(&config, now);
     let work = end.send(0, false);
-    let mut out = [0; 4096 + 64];
+    let mut out = [0; packet::MAX_LEN];
     let mut asked = Vec::new();
     for _ in 0..40 {
         end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
@@ -77,7 +77,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
     let mut now = Instant::START;
     let [config, _] = configs(&mut Random::new(3));
     let mut end = End::new(&config, now);
-    let mut out = [0; 4096 + 64];
+    let mut out = [0; packet::MAX_LEN];
     for sequence in 0..20 {
         let work = end.send(0, true);
         end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
@@ -131,7 +131,7 @@ fn packets_are_of_the_queue_pairs_partition() {
         let own_send = end.send(1, true);
         end.with(|qp, cx| qp.post([own_send].into_iter(), cx))
             .unwrap();
-        let mut out = [0; 4096 + 64];
+        let mut out = [0; packet::MAX_LEN];
         let mut sent = Vec::new();
         while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
             let packet = Packet::parse(&out[..length]).expect("it is well-formed");
@@ -166,7 +166,7 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     let mut send = Packet::new(Opcode::SendOnlyInv, 0, config.receive_psn + 1);
     send.ieth = Some(Ieth { rkey: remote.rkey });
     send.bth.ack_req = true;
-    let mut out = [0; 4096 + 64];
+    let mut out = [0; packet::MAX_LEN];
     let mut answers = Vec::new();
     for packets in [&[read][..], &[read, send]] {
         for packet in packets {
@@ -198,7 +198,7 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
         let mut send = Packet::new(Opcode::SendOnlyInv, 0, config.receive_psn);
         send.ieth = Some(Ieth { rkey: guess });
         end.with(|qp, cx| qp.handle_packet(&send, false, now, cx));
-        let mut out = [0; 4096 + 64];
+        let mut out = [0; packet::MAX_LEN];
         let length = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx));
         let answer = Packet::parse(&out[..length.unwrap()]).expect("it is well-formed");
         let refused = Syndrome::Nak(NakCode::RemoteAccess);
@@ -233,7 +233,7 @@ fn only_reads_that_were_made_are_repeated() {
         );
         read.reth = Some(reth);
         end.with(|qp, cx| qp.handle_packet(&read, false, now, cx));
-        let mut out = [0; 4096 + 64];
+        let mut out = [0; packet::MAX_LEN];
         let mut bytes = 0;
         while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
             let answer = Packet::parse(&out[..length]).expect("it is well-formed");
@@ -289,7 +289,7 @@ fn a_repeated_atomic_is_carried_out_once() {
     let mut end = End::new(&config, now);
     let va = end.remote(LOCAL).addr.next_multiple_of(8);
     let offset = va - end.mapping.addr();
-    let mut out = [0; 4096 + 64];
+    let mut out = [0; packet::MAX_LEN];
     for (psn, opcode, compare, swap_or_add, before, after) in [
         (0, Opcode::FetchAdd, 0, 5, 0, 5_u64),
         (0, Opcode::FetchAdd, 0, 5, 0, 5),
@@ -370,7 +370,7 @@ fn hostile_packets_harm_no_queue_pair() {
             };
             end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
         }
-        let mut out = [0; 4096 + 64];
+        let mut out = [0; packet::MAX_LEN];
         for _ in 0..200 {
             let mut bytes = vec![0; 12 + random.below(config.mtu.into()) as usize + 28];
             for byte in &mut bytes {
@@ -405,4 +405,105 @@ fn hostile_packets_harm_no_queue_pair() {
             }
         }
     });
+}
+
+fn agreed(long_send: Option<LongSend>) -> QpConfig {
+    QpConfig {
+        mtu: 4096,
+        long_send,
+        retry_count: 2,
+        ..configs(&mut Random::new(1))[0]
+    }
+}
+
+#[test]
+fn an_agreed_send_is_one_packet_and_nothing_else() {
+    let now = Instant::START;
+    let all = Some(LongSend::MAX);
+    for (long_send, is_send, length, packets) in [
+        (all, true, 4096, &[4096][..]),
+        (all, true, 4160, &[4160]),
+        (all, true, 4161, &[4096, 65]),
+        (all, true, 8256, &[4096, 4096, 64]),
+        (all, false, 4160, &[4096, 64]),
+        (None, true, 4160, &[4096, 64]),
+    ] {
+        let mut end = End::new(&agreed(long_send), now);
+        let op = match is_send {
+            true => Operation::Send,
+            false => Operation::Write(end.remote(REMOTE)),
+        };
+        let work = SendWork {
+            id: 1,
+            op,
+            sges: end.sge(LOCAL, length).into(),
+            signaled: true,
+        };
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        let mut out = [0; packet::MAX_LEN];
+        let mut sent = Vec::new();
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            sent.push(Packet::parse(&out[..length]).unwrap().payload.len());
+        }
+        assert_eq!(
+            sent, packets,
+            "{length} bytes, {long_send:?}, SEND: {is_send}"
+        );
+    }
+}
+
+#[test]
+fn only_an_agreed_send_may_exceed_the_path_mtu() {
+    let now = Instant::START;
+    let all = Some(LongSend::MAX);
+    let bytes = [7; 4164];
+    for (long_send, opcode, length, passes) in [
+        (all, Opcode::SendOnly, 4160, true),
+        (all, Opcode::SendOnly, 4161, false),
+        (all, Opcode::SendFirst, 4160, false),
+        (all, Opcode::WriteOnly, 4160, false),
+        (None, Opcode::SendOnly, 4097, false),
+    ] {
+        let config = agreed(long_send);
+        let mut end = End::new(&config, now);
+        end.post_receive();
+        let mut packet = Packet::new(opcode, 0, config.receive_psn & 0xff_ffff);
+        let remote = end.remote(REMOTE);
+        packet.reth = opcode.has_reth().then_some(Reth {
+            va: remote.addr,
+            rkey: remote.rkey,
+            dma_len: length as u32,
+        });
+        packet.payload = &bytes[..length];
+        end.with(|qp, cx| qp.handle_packet(&packet, false, now, cx));
+        assert_eq!(
+            end.qp.is_broken(),
+            !passes,
+            "{opcode:?} of {length} bytes, {long_send:?}"
+        );
+    }
+}
+
+#[test]
+fn silence_after_a_longer_send_is_noted() {
+    for (length, noted) in [(4096, false), (4160, true)] {
+        let mut now = Instant::START;
+        let mut end = End::new(&agreed(Some(LongSend::MAX)), now);
+        let sges = end.sge(LOCAL, length).into();
+        let work = SendWork {
+            sges,
+            ..end.send(1, true)
+        };
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        let mut out = [0; packet::MAX_LEN];
+        while !end.qp.is_broken() {
+            while end
+                .with(|qp, cx| qp.poll_transmit(now, &mut out, cx))
+                .is_some()
+            {}
+            now = end.qp.poll_timeout().expect("it waits for an answer");
+            end.with(|qp, cx| qp.handle_timeout(now, cx));
+        }
+        assert_eq!(end.qp.lost_long_send(), noted, "{length}");
+    }
 }

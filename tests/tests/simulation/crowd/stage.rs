@@ -44,7 +44,7 @@ impl Stage {
         Self {
             start: clock.now(),
             clock,
-            wire: Wire::new(1 + random.below(5) as u8),
+            wire: Wire::new([256, 512, 1024, 2048, 4096, 4160][random.below(6) as usize]),
             network: Network::new(weather, Random::new(random.bits())),
             random,
             targets: Vec::new(),

@@ -95,9 +95,13 @@ impl Requester {
         let ack_req = is_paced || self.requests_ack(sequence);
         let entry = &mut self.queue[self.cursor];
         let offset = ((sequence - entry.first) * u64::from(self.mtu)) as u32;
-        let payload = (entry.length - offset).min(self.mtu) as usize;
         let first = sequence == entry.first;
         let last = sequence + 1 == entry.end();
+        let payload = if last {
+            entry.length - offset
+        } else {
+            self.mtu
+        } as usize;
         let opcode = segment_opcode(&entry.work.op, first, last);
         let mut packet = Packet::new(opcode, self.dest_qpn, psn::to_wire(sequence));
         packet.bth.ack_req = ack_req;

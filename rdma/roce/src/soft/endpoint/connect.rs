@@ -21,7 +21,7 @@ use crate::phy::socket::source_for;
 use cairn_roce_proto::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
 use cairn_roce_proto::qp::{Qp, QpConfig};
 use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
-use cairn_roce_proto::wire::cm::{RejReason, padded};
+use cairn_roce_proto::wire::cm::{RejReason, long_send, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// ACK timeout code in REQs: 0.54 s, as in Linux.
@@ -54,10 +54,10 @@ impl SoftEndpoint {
         let terms = QpTerms {
             responder_resources: options.responder_resources.min(theirs.initiator_depth),
             initiator_depth: options.initiator_depth.min(theirs.responder_resources),
-            ..self.terms(qpn, options)
+            ..self.terms(qpn, request.path, options)
         };
         let marked = marked(options, request.traffic_class);
-        let entry = Entry {
+        let mut entry = Entry {
             phase: Phase::Accepted,
             conn: Some(handle.id),
             qpn,
@@ -85,9 +85,7 @@ impl SoftEndpoint {
         };
         let accepted = manager.accept(handle.id, &answer, id, &self.inbox);
         handle.answered = true;
-        if accepted.is_err() {
-            return Err(FabricError::Gone("peer"));
-        }
+        entry.terms.long_send = accepted.map_err(|_| FabricError::Gone("peer"))?;
         self.slots.insert(id, entry);
         Ok(id)
     }
@@ -99,14 +97,17 @@ impl SoftEndpoint {
     ) -> Result<QpId, FabricError> {
         let remote = options.remote.ip();
         let local = self.local_for(options.remote, options.local)?;
-        let path_mtu = self.device.path_mtu_code(local);
+        let path_mtu = self.device.path_mtu(local).map(|mtu| mtu.code);
         let path_mtu = path_mtu.map_err(|_| FabricError::NoDevice {
             address: local,
             remedy: "no network interface has it".to_owned(),
         })?;
         let (id, qpn) = self.vacancy()?;
-        let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
+        let mut terms = self.terms(qpn, path, &options.qp);
+        if private_data.len() > long_send::ROOM_IN_REQ {
+            terms.long_send = None;
+        }
         let marked = marked(&options.qp, 0);
         let flow = flow(SendSocket::UNDECIDED, path, marked);
         let connect_request = Connect {
@@ -168,13 +169,14 @@ impl SoftEndpoint {
         })
     }
 
-    fn terms(&self, qpn: u32, options: &QpOptions) -> QpTerms {
+    fn terms(&self, qpn: u32, path: Path, options: &QpOptions) -> QpTerms {
         QpTerms {
             qpn,
             starting_psn: self.device.options.entropy.draw() as u32 & 0xff_ffff,
             responder_resources: options.responder_resources.min(MAX_DEPTH),
             initiator_depth: options.initiator_depth.min(MAX_DEPTH),
             rnr_retry_count: RNR_RETRY_FOR_EVER,
+            long_send: self.device.long_send(path),
         }
     }
 
@@ -213,6 +215,7 @@ impl SoftEndpoint {
             dest_qpn: theirs.qpn,
             pkey: entry.pkey,
             mtu: mtu_of_code(entry.path_mtu),
+            long_send: entry.terms.long_send,
             send_psn: theirs.starting_psn,
             receive_psn: entry.terms.starting_psn,
             send_work: options.send_work,
@@ -270,6 +273,7 @@ impl SoftEndpoint {
                     Phase::Connecting,
                 ) => {
                     entry.theirs = Some(terms);
+                    entry.terms.long_send = terms.long_send;
                     self.complete(id, PrivateData::new(&private_data), now);
                 }
                 (CmEvent::Established { .. }, Phase::Accepted) => self.prove(id, now),
@@ -433,6 +437,7 @@ impl SoftEndpoint {
             return false;
         };
         connect_request.path_mtu = path_mtu;
+        connect_request.terms.long_send = None;
         entry.path_mtu = path_mtu;
         entry.conn = Some(
             self.device

@@ -276,6 +276,9 @@ impl SoftEndpoint {
         }
         if qp.is_broken() && matches!(entry.phase, Phase::Accepted | Phase::Established) {
             entry.phase = Phase::Broken;
+            if qp.lost_long_send() {
+                self.device.avoid_long_sends(entry.flow.remote);
+            }
             if qp.met_wrong_key()
                 && let Some(conn) = entry.conn
             {
