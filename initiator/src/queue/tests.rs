@@ -1,4 +1,5 @@
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use cairn_base::Mapping;
 use cairn_rdma::loopback::Loopback;
@@ -290,4 +291,25 @@ fn the_capsule_holds_sqe_and_data() {
     assert_eq!(sqe.cid.get(), ticket.cid());
     assert_eq!(sqe.dptr, SglDescriptor::in_capsule(0, 32));
     assert_eq!(rest, b"sixty-four bytes fit and no more");
+}
+
+#[test]
+fn a_deep_queue_fetches_only_data_whose_capsule_takes_two_packets() {
+    let mut queue = Queue::new(&*device(), &spec(16, SQE_BYTES + 4096), QP).unwrap();
+    queue.link = Link::Up(QP);
+    (0..16).for_each(|_| drop(flush(&mut queue)));
+    let near = |packet_bytes| {
+        Some(Trains {
+            packet_bytes,
+            round_trip: Some(Duration::from_micros(1)),
+        })
+    };
+    let whole = SQE_BYTES as u32 + 4096;
+    assert!(queue.prefers_capsule(4096, near(whole)));
+    assert!(!queue.prefers_capsule(4096, near(4096)));
+    assert!(queue.prefers_capsule(512, near(4096)));
+    assert!(
+        !queue.prefers_capsule(4097, near(whole)),
+        "no capsule has room for it"
+    );
 }
