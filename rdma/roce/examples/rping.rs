@@ -8,8 +8,7 @@
 //! cargo run -p cairn-roce --example rping -- client 192.0.2.2 10 65535
 //! ```
 //!
-//! The client sends its data's location; the server READs the data and confirms. The client then
-//! sends the echo's destination; the server WRITEs there and confirms.
+//! The server READs the client's data, and then WRITEs the echo.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, mpsc};

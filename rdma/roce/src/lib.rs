@@ -1,18 +1,10 @@
 //! RoCE in user space: RDMA over UDP sockets, without RDMA device, kernel module or privileges.
 //!
-//! [`Soft`] is a [provider](rdma::Provider) of reliable connections with SEND, RDMA READ and RDMA
-//! WRITE, and interoperates with Linux's `rdma_rxe`. RoCE v2 needs UDP port 4791 of the address for
-//! itself. RoCE v1 uses packet sockets, which need `CAP_NET_RAW`.
+//! [`Soft`] is a [provider](rdma::Provider) of reliable connections, and interoperates with Linux's
+//! `rdma_rxe`. RoCE v2 needs UDP port 4791 of the address for itself, RoCE v1 `CAP_NET_RAW`.
 //!
-//! [`device_for`](rdma::Provider::device_for) opens the device of a local address. Memory is
-//! [registered](rdma::Device::register) with a device. An [endpoint](rdma::Endpoint) has the queues
-//! of one thread. It [connects](rdma::Endpoint::connect), or [accepts](rdma::Endpoint::accept)
-//! requests of a [listener](rdma::Provider::listen); an event reports the result. The endpoint then
-//! [posts](rdma::Endpoint::post) work and [receives](rdma::Endpoint::post_receives), and
-//! [polls](rdma::Endpoint::poll) completions.
-//!
-//! Packets move only while the endpoint is polled. If polling stops, peers disconnect after their
-//! retries. Between polls, wait with [`sleep_until_ready`](rdma::sleep_until_ready).
+//! Packets move only while the [endpoint](rdma::Endpoint) is polled. If polling stops, peers
+//! disconnect after their retries. Between polls, wait with [`sleep_until_ready`](rdma::sleep_until_ready).
 
 #[doc(hidden)]
 pub mod memory;

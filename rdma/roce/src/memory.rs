@@ -1,9 +1,8 @@
 //! Registered memory of one protection domain, accessed by key.
 //!
-//! Each region has a local key for work requests of this end and, if peers have access, a random
-//! remote key. Packets are checked against remote keys only, so they cannot access a region without
-//! a remote key. A local key contains the index of its region. A queue pair uses the keys of a
-//! domain ([`Regions`]) through a [`View`].
+//! Each region has a local key for work requests of this end, which contains its index, and, if
+//! peers have access, a random remote key. Packets are checked against remote keys only. A queue
+//! pair uses the keys of a domain ([`Regions`]) through a [`View`].
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,17 +1,14 @@
 //! Target and hosts on a simulated network and clock.
 //!
-//! Reactors, control plane, hosts and user-space RoCE are production code. One thread executes them
-//! step by step, with random choices from a seed. The network ([`weather`]) loses, repeats, delays,
-//! reorders and damages packets, and can be cut. The tests check these rules:
+//! One thread executes production code step by step, with random choices from a seed. The tests
+//! check these rules:
 //!
 //! * Every command ends once, and succeeds unless its connection ended or the host aborted it. A
 //!   read returns the last written data ([`disk`]).
 //! * A connection ends only for a known reason.
 //! * Everything ends in bounded time, and leaves no additional resources in the target.
-//! * If several hosts use the same blocks ([`crowd`]), the results of their commands must be
-//!   possible with a correct disk ([`history`]).
-//!
-//! A failing seed prints a command that replays it.
+//! * The results of several hosts' commands ([`crowd`]) are possible with a correct disk
+//!   ([`history`]).
 
 mod crowd;
 mod departed;

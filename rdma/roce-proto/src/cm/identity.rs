@@ -1,8 +1,7 @@
 //! Random identifiers of a connection manager, which are neither repeated nor predictable.
 //!
 //! Linux hosts refuse a connection as stale if an earlier one had the same GUID and queue pair
-//! number (IBTA 12.9.8.3.1), so a restarted target must use another GUID. Peers receive the GUID in
-//! REQs and REPs, so communication ids are drawn separately.
+//! number (IBTA 12.9.8.3.1), so a restarted target uses another GUID.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -351,7 +351,6 @@ impl Manager {
     }
 }
 
-/// Path MTU code without which a REQ offers no longer SENDs.
 const PATH_MTU_4096: u8 = 5;
 
 fn answering(ids: CommIds) -> CommIds {

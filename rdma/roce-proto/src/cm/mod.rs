@@ -1,8 +1,7 @@
 //! Connection manager (IBTA chapter 12), active and passive side, as a state machine without I/O.
 //!
-//! Inputs are datagrams, calls of the consumer, and the time. The `poll_` methods return datagrams,
-//! events, and the time of the next call. A message about a connection must come from the peer's
-//! address and contain one of the connection's random communication ids.
+//! The `poll_` methods return datagrams, events, and the time of the next call. A message about a
+//! connection must come from the peer's address with a random communication id.
 
 mod connection;
 mod identity;

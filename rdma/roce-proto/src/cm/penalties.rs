@@ -1,8 +1,7 @@
 //! Penalties for addresses that send wrong memory keys.
 //!
-//! A wrong key ends the queue pair, but an attacker would connect again. Each wrong key therefore
-//! adds [`COST`] to the penalty of the address. The penalty decreases with time. While it exceeds
-//! [`CREDIT`], connection requests of the address are ignored.
+//! Each wrong key adds [`COST`] to the penalty of the address, which decreases with time. While it
+//! exceeds [`CREDIT`], connection requests of the address are ignored.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;

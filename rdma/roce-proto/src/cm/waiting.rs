@@ -2,10 +2,9 @@
 //! address.
 //!
 //! A source address may be forged until an RTU with the communication id of the REP proves it.
-//! Requests of unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request
-//! replaces the oldest answered request of the [`Payer`] (an address or an IPv6 /64) with the most
-//! answered requests, in the network with the most answered requests. A genuine peer sends its RTU
-//! within a round trip, before a flood replaces its request.
+//! Unproven addresses share [`STRANGERS_MAX`] entries. If all are in use, a new request replaces the
+//! oldest answered one of the [`Payer`] (an address or an IPv6 /64) with the most, in the network
+//! with the most. A genuine peer sends its RTU within a round trip, before a flood replaces it.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;

@@ -1,17 +1,13 @@
 //! Congestion control: a window of unacknowledged packets, and a rate limit.
 //!
-//! - The window grows by one packet when a whole window has been acknowledged, and halves after a
-//!   loss. A loss at the minimum round trip is random, because no packets queue. The window then
-//!   only shrinks by an eighth (as in TCP Veno: Fu and Liew, IEEE JSAC 2003).
+//! - The window grows by one packet with each acknowledged window, and halves after a loss. A loss
+//!   at the minimum round trip is random and shrinks it by an eighth (TCP Veno: Fu and Liew, 2003).
 //! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015). A notification cuts the rate, which then
 //!   returns to its old value and increases up to [`LINE_RATE`].
 //!
-//! An attacker can forge notifications, because they contain no key. Notifications therefore cut
-//! the rate at most once per round trip, and never below half of the rate that the window and the
-//! round trip permit. On a lossless network, many queue pairs can keep a network queue full. A
-//! notification therefore also shrinks the window if packets queue for more than a millisecond.
-//!
-//! The rate limits SENDs, WRITEs, READ responses, and the data of READ requests.
+//! Attackers can forge notifications. They therefore cut the rate at most once per round trip, and
+//! never below half of the rate that the window and the round trip permit. On a lossless network, a
+//! notification also shrinks the window if packets queue for more than a millisecond.
 
 use super::rtt::RoundTrip;
 use crate::time::Instant;

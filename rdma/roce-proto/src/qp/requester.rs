@@ -29,7 +29,6 @@ const MAX_MESSAGE: u64 = 1 << 31;
 pub(super) struct Requester {
     dest_qpn: u32,
     mtu: u32,
-    /// Maximum payload of a SEND in one packet, in bytes.
     send_max: u32,
     send_work: usize,
     initiator_depth: usize,

@@ -18,7 +18,6 @@ use response::{AtomicResult, ReadResponse, Response, aeth};
 pub(super) struct Responder {
     dest_qpn: u32,
     mtu: u32,
-    /// Maximum payload of a SEND in one packet, in bytes.
     send_max: u32,
     responder_resources: usize,
     min_rnr_timer: u8,

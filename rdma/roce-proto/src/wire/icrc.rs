@@ -5,10 +5,9 @@
 //! may change count as ones. The ICRC follows the packet, low byte first.
 //!
 //! The ICRC also covers the IPv4 identification and the don't-fragment flag, which a UDP socket
-//! does not report. [`Checker`] computes them from the ICRC, because a CRC is linear: the
-//! contribution of an unknown 16-bit field, divided by x^8 for each byte from the field to the
-//! ICRC, equals the field. If the identification is unexpected, only 16 bits of the ICRC protect
-//! the packet.
+//! does not report. [`Checker`] computes them, because a CRC is linear: the contribution of a field,
+//! divided by x^8 for each byte behind it, equals the field. If the identification is unexpected,
+//! only 16 bits protect the packet.
 
 use alloc::vec;
 use alloc::vec::Vec;

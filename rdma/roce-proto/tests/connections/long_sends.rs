@@ -9,8 +9,7 @@ fn limit(bytes: u32) -> Option<LongSend> {
     LongSend::within(bytes)
 }
 
-/// Connects two ends with these limits. Returns the limits seen by host and target, and by the
-/// target's consumer.
+/// Returns the limits of host and target, and the host's offer.
 fn connect(
     weather: Weather,
     seed: u64,
@@ -107,7 +106,6 @@ fn a_smaller_path_mtu_offers_nothing() {
     assert_eq!(connect(FAIR, 1, &small, all, &[])[1..], [None, None]);
 }
 
-/// Length in a REQ or REP, changed on its way.
 fn forge(mad: &mut [u8], bytes: u16) {
     let (header, mut message) = Message::parse(mad).unwrap();
     let put = |data: &mut [u8]| {

@@ -1,9 +1,9 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
 //! A super-packet is a message that the kernel splits into packets to one destination
-//! ("segmentation offload", udp(7)). The packets have equal length; only the last may be shorter.
-//! The kernel numbers them from 0 in the IPv4 identification, which the ICRC covers. Several queue
-//! pairs may share a super-packet; [`BatchPosition`] keeps each queue pair's packets in order.
+//! ("segmentation offload", udp(7)). Only the last may be shorter. The kernel numbers them from 0 in
+//! the IPv4 identification, which the ICRC covers. [`BatchPosition`] keeps each queue pair's packets
+//! in order.
 
 use std::net::SocketAddr;
 

@@ -1,8 +1,7 @@
 //! Capture of a provider's packets in a pcapng file with timestamps in nanoseconds.
 //!
-//! A UDP socket does not report the headers below the BTH, so they are reconstructed. IP addresses
-//! and ports are right. MAC addresses, and the hop limit and IPv4 identification of received
-//! packets, are invented. RoCE v1 packets lack flow label and VLAN tag.
+//! A UDP socket does not report the headers below the BTH. MAC addresses, and the hop limit and IPv4
+//! identification of received packets, are invented. RoCE v1 packets lack flow label and VLAN tag.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};

@@ -1,7 +1,6 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
-//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), and the kernel's neighbour table
-//! has their MAC addresses. Lookups do not wait: frames are lost while the kernel resolves an
+//! The kernel's neighbour table has the MAC addresses. Frames are lost while the kernel resolves an
 //! unknown address.
 
 use std::collections::HashMap;

@@ -1,8 +1,7 @@
 //! Detection of peers to which super-packets cannot be sent.
 //!
-//! On some paths, the system refuses super-packets (udp(7)). On other paths, adapters give all
-//! packets of a super-packet the same IPv4 identification, which the ICRC covers, so the peer drops
-//! all but the first. Paths may change, so super-packets are tried again later.
+//! On some paths, the system refuses super-packets (udp(7)), or adapters repeat the IPv4
+//! identification, which the ICRC covers. Paths may change, so a later attempt follows.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};

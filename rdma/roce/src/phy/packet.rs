@@ -1,9 +1,8 @@
 //! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 with a GRH (IBTA annex A16).
 //!
-//! On a VLAN interface, the kernel writes and removes the 802.1Q tag. On other interfaces, a tag
-//! can be configured; its VID may be 0, for the priority only (802.1Q, 9.6). The kernel removes
-//! such a tag before it selects sockets by frame type, so the socket receives all types, and a
-//! filter selects RoCE.
+//! On a VLAN interface, the kernel writes and removes the 802.1Q tag. On other interfaces, the
+//! kernel removes a configured tag before it selects sockets by frame type, so the socket receives
+//! all types, and a filter selects RoCE.
 //!
 //! Why `unsafe` here: no dependency has a safe wrapper of packet sockets.
 

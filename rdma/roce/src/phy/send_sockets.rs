@@ -1,13 +1,11 @@
 //! Sockets from which the queue pairs of an endpoint send.
 //!
-//! Routers and adapters distribute flows by the UDP source port (annex A17.3), and each source port
-//! needs a socket. Queue pairs to one endpoint of a peer share a flow, because a super-packet
-//! ([`super::batch`]) has one flow. In RoCE v1, the GRH contains the flow label, and sockets differ
-//! only by priority.
+//! Routers distribute flows by the UDP source port (annex A17.3), and each source port needs a
+//! socket. Queue pairs to one endpoint of a peer share a flow, because a super-packet
+//! ([`super::batch`]) has one. In RoCE v1, sockets differ only by priority.
 //!
 //! A flow has one traffic class, because a VLAN interface derives the PCP (802.1Q priority) from
-//! the socket's priority. If no new socket can be opened, queue pairs share a socket of another
-//! class: a wrong PCP is better than no connection.
+//! the socket's priority. Without a further socket, queue pairs share one of another class.
 
 use std::collections::HashMap;
 use std::io;

@@ -2,8 +2,7 @@
 //! its thread.
 //!
 //! The thread reads the socket and runs the timers; endpoints use the state machine under a lock.
-//! After a panic under the lock, the next caller replaces the state: all connections of the device
-//! end, and listeners continue on the same socket.
+//! After a panic under the lock, all connections end, and listeners continue on the same socket.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,10 +1,9 @@
 //! Queues for packets that arrive at one endpoint's socket and belong to another endpoint
 //! ([`Relays`]).
 //!
-//! The kernel combines packets of one UDP flow (GRO), and selects the socket by the queue pair of
-//! the first packet. An adapter may send packets of several queue pairs in one flow. A flow with
-//! packets for several endpoints is therefore bound to one socket ([`Flows`]), so that the packets
-//! of each queue pair stay in order. If a queue is full, further packets are lost.
+//! The kernel combines packets of one UDP flow (GRO), and selects the socket by the first packet. A
+//! flow with packets for several endpoints, as adapters send, is bound to one socket ([`Flows`]), so
+//! that the packets of each queue pair stay in order. If a queue is full, packets are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

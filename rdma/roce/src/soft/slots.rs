@@ -1,9 +1,8 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
 //! The top 6 bits of a queue pair number are the index of the endpoint, by which the kernel selects
-//! the socket. The other 18 bits are drawn at random, so that attackers cannot guess them. No two
-//! current queue pairs of the endpoint have the same low 10 bits: these are the index into
-//! `by_number`, which contains the slots.
+//! the socket. The other 18 bits are random. The low 10 bits, distinct among current queue pairs,
+//! are the index into `by_number`.
 
 use std::collections::VecDeque;
 
@@ -34,9 +33,8 @@ const ENDED: usize = 64;
 
 /// Queue pair numbers used by the successive endpoints of one index.
 ///
-/// A number is repeated only after half of all numbers were used, or if all numbers with the drawn
-/// low bits were used. After an early repetition, a peer could mistake a new queue pair for an old
-/// one (IBTA 12.9.8.3.1, "stale").
+/// A number is repeated only after half of all numbers, or all with the drawn low bits, were used: a
+/// peer could mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale").
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     had: Vec<u64>,

@@ -1,9 +1,8 @@
 //! Hosts that use reservations while reactors pause, connections are lost, controllers are reset,
 //! and the target is killed.
 //!
-//! Commands are sent in batches. At the end of a batch, some order of its commands must explain all
-//! answers by the specification ([`spec`]). Then reports, notifications and PTPL are compared. The
-//! target is production code.
+//! Some order of the commands of a batch must explain all answers by the specification ([`spec`]).
+//! Then reports, notifications and PTPL are compared.
 
 mod bugs;
 mod explain;

@@ -1,8 +1,7 @@
 //! Extension of REQ and REP: a SEND longer than the path MTU in one packet.
 //!
-//! The extension is the last [`LEN`] bytes of the private data: 9 bytes `CairnSend`, the version,
-//! and the length in bytes (big-endian). A REQ contains the sender's limit, and a REP the limit of
-//! both ends.
+//! The extension ends the private data: `CairnSend`, version, limit in bytes. A REQ contains the
+//! sender's limit, a REP that of both ends.
 
 use super::ip_cm::CONSUMER_LEN;
 use crate::wire::field;

@@ -1,8 +1,7 @@
 //! Handling of all arrived connection messages on one endpoint's thread.
 //!
-//! The kernel may combine a message with packets for another endpoint (GRO). The message is then in
-//! that endpoint's socket. This endpoint therefore reads its own socket first, and then all sockets
-//! not read lately.
+//! The kernel may combine a message with packets for another endpoint (GRO), in whose socket it then
+//! is. This endpoint therefore reads its own socket, and then all sockets not read lately.
 
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::{Bth, Header};
