@@ -54,7 +54,9 @@ pub use provider::{
     ListenerEvent, Provider, Sink, Trains,
 };
 #[cfg(feature = "std")]
-pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};
+pub use sleep::{
+    sleep_beside, sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken,
+};
 pub use work::{
     Completion, CompletionKind, MAX_SGE, Operation, PostError, QpId, RecvWork, RemoteBuffer,
     SendWork, Sge, SgeList, WorkStatus,

@@ -1,9 +1,8 @@
 //! Sleeping until endpoints have work.
 
-use std::os::fd::RawFd;
 use std::time::Instant;
 
-use cairn_base::wake::{Wake, poll, readable};
+use cairn_base::wake::{Wake, poll, pollfd, readable};
 
 use crate::error::FabricError;
 use crate::provider::Endpoint;
@@ -20,7 +19,7 @@ pub fn sleep_until_any_ready<'a>(
     endpoints: impl IntoIterator<Item = &'a mut dyn Endpoint>,
     latest: Instant,
 ) -> Result<(), FabricError> {
-    sleep(endpoints, None, latest)
+    sleep_beside(endpoints, &[], latest)
 }
 
 /// Sleeps until `endpoint` has work, its timer expires, `wake` is woken, or `latest` is reached.
@@ -29,15 +28,16 @@ pub fn sleep_until_ready_or_woken(
     wake: &Wake,
     latest: Instant,
 ) -> Result<(), FabricError> {
-    sleep([endpoint], Some(wake.fd()), latest)
+    sleep_beside([endpoint], &[readable(wake.fd())], latest)
 }
 
-fn sleep<'a>(
+/// Like [`sleep_until_any_ready`], and ends when one of `others` has an event (poll(2)).
+pub fn sleep_beside<'a>(
     endpoints: impl IntoIterator<Item = &'a mut dyn Endpoint>,
-    wake: Option<RawFd>,
+    others: &[pollfd],
     latest: Instant,
 ) -> Result<(), FabricError> {
-    let mut fds: Vec<_> = wake.into_iter().map(readable).collect();
+    let mut fds = others.to_vec();
     let mut until = latest;
     for endpoint in endpoints {
         if endpoint.arm()? {

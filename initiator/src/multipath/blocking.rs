@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Provider, sleep_until_any_ready};
+use cairn_base::wake::pollfd;
+use cairn_rdma::{Provider, sleep_beside, sleep_until_any_ready};
 use nvme_proto::host::AssociationState;
 use nvme_proto::wire::Sqe;
 
@@ -144,6 +145,13 @@ impl Multipath {
         let wake = self.next_deadline().unwrap_or(latest).min(latest);
         let endpoints = self.paths.iter_mut().map(|path| path.controller.endpoint());
         Ok(sleep_until_any_ready(endpoints, wake)?)
+    }
+
+    /// Like [`Self::sleep`], and ends when one of `others` has an event (poll(2)).
+    pub fn sleep_beside(&mut self, others: &[pollfd], latest: Instant) -> Result<(), HostError> {
+        let wake = self.next_deadline().unwrap_or(latest).min(latest);
+        let endpoints = self.paths.iter_mut().map(|path| path.controller.endpoint());
+        Ok(sleep_beside(endpoints, others, wake)?)
     }
 
     /// Shuts down the live controllers. Blocks until all connections are closed.

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 #[cfg(not(cairn_loom))]
 pub use eventfd::Wake;
+/// Entry of [`poll`].
+pub use libc::pollfd;
 #[cfg(cairn_loom)]
 pub use modelled::Wake;
 
@@ -25,8 +27,8 @@ pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>)
 
 /// Returns a [`poll`] entry that waits until `fd` is readable.
 #[must_use]
-pub const fn readable(fd: RawFd) -> libc::pollfd {
-    libc::pollfd {
+pub const fn readable(fd: RawFd) -> pollfd {
+    pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
@@ -35,7 +37,7 @@ pub const fn readable(fd: RawFd) -> libc::pollfd {
 
 /// Waits until an entry has an event (poll(2)) or `timeout` has passed (`None`: no limit). Returns
 /// true if an entry has an event.
-pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
+pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> bool {
     // The timeout is rounded up, because a wait that ends just before its deadline would be
     // repeated.
     let timeout_ms = timeout.map_or(-1, |timeout| {
