@@ -35,6 +35,7 @@ use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::AnaState;
 
 use crate::buffer::{Buffer, Data};
+use crate::command;
 use crate::controller::Controller;
 use crate::error::HostError;
 use crate::event::Event;
@@ -316,6 +317,18 @@ impl Multipath {
         for path in &mut self.paths {
             path.controller.shutdown();
         }
+    }
+
+    /// Delays commands that change data, as if a connection with unanswered writes to all blocks had
+    /// just closed. A program calls this if a killed process of the same host may have sent writes
+    /// that the target still executes.
+    pub fn doubt_all_blocks(&mut self) {
+        let hold = self.options.write_hold;
+        let known = |path: &&Path| path.controller.is_live();
+        let longest = self.paths.iter().filter(known).map(Path::time_in_doubt);
+        let hold = hold.or_else(|| longest.max()).unwrap_or_default();
+        let everywhere = command::deallocate(self.options.nsid, 1);
+        self.doubts.add(&everywhere, self.time() + hold);
     }
 
     fn report(&mut self, path: usize, event: PathEvent) {

@@ -463,6 +463,31 @@ fn without_any_usable_path_connecting_says_why() {
 }
 
 #[test]
+fn after_a_killed_process_changes_wait_and_reads_do_not() {
+    let disk = Scratch::new("doubted", DISK_BYTES);
+    let one = Process::start(1, &shared(&disk));
+    let options = MultipathOptions {
+        write_hold: Some(Duration::from_secs(3)),
+        ..MultipathOptions::new(1)
+    };
+    let mut multipath = connect(&[one.options()], options).unwrap();
+    multipath.doubt_all_blocks();
+    let mut submit = |sqe| {
+        let buffer = multipath.buffer(4096).unwrap();
+        multipath.submit(sqe, Data::whole(buffer)).unwrap()
+    };
+    let write = submit(command::write(1, 3, 1));
+    let read = submit(command::read(1, 3, 1));
+    assert_eq!(multipath.waiting(), 1);
+    for expected in [read, write] {
+        let ended = multipath.wait_any(Duration::from_secs(60)).unwrap();
+        let (ticket, ended) = ended.expect("both commands end");
+        assert_eq!(ticket, expected);
+        assert!(ended.answer.unwrap().cqe.status().is_success());
+    }
+}
+
+#[test]
 fn a_command_that_timed_out_sends_nothing_of_its_reused_buffer() {
     const BLOCK: usize = 4096;
     let disk = Scratch::written("timed-out", DISK_BYTES);
