@@ -18,6 +18,8 @@ use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
+#[path = "initiator_cli/attach.rs"]
+mod attach;
 #[path = "initiator_cli/closed.rs"]
 mod closed;
 #[path = "initiator_cli/completion.rs"]
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = helps()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 20] = [
+    let others: [(&str, Test); 21] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
             "a_block_is_written_if_it_is_as_expected",
             files::compare_and_write,
         ),
+        ("fio_verifies_an_attached_namespace", attach::verified),
         ("a_closed_stdout_is_no_error", closed::commands),
         ("a_closed_stdout_is_no_error_of_the_target", closed::target),
         ("each_help_ends_quietly_without_a_reader", closed::helps),
@@ -256,6 +259,8 @@ fn shows(command: &str) -> &'static str {
         "resv-release" => "resv-release: namespace 1: Success",
         "resv-report" => "regctl    : 0",
         "copy" => "copy: 16 blocks to 128: Success",
+        "attach" => "disk.sock: namespace 1 of nqn.2024-01.com.example:disk, 33554432 bytes",
+        "detach" => "no such device",
         "bench" => "READ: bw=",
         "verify" => "4096 blocks of 4k right, 0 bad",
         "ping" => "verdict",

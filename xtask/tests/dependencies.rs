@@ -111,7 +111,12 @@ fn the_protocol_stands_alone() {
 
 #[test]
 fn no_program_sends_bare_commands() {
-    for program in ["cairn-initiator-cli", "cairn-fio", "cairn-bench"] {
+    for program in [
+        "cairn-initiator-cli",
+        "cairn-fio",
+        "cairn-bench",
+        "cairn-attach",
+    ] {
         let output = Command::new(env!("CARGO"))
             .args([
                 "tree",

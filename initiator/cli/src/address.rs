@@ -154,6 +154,11 @@ impl Address {
         Provided::choose(self.rdma, remote, local)
     }
 
+    /// Seconds of `--ctrl-loss-tmo`, and the most that Linux can store for no limit.
+    pub(super) fn patience_s(&self) -> u64 {
+        u64::try_from(self.ctrl_loss_tmo).unwrap_or(u32::MAX.into())
+    }
+
     /// Returns the priorities in VLAN tags of packets to the target, or `None` for untagged
     /// packets.
     pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {

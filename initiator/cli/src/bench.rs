@@ -12,12 +12,12 @@ use super::Result;
 use super::address::Address;
 use super::number::{number, number_in};
 use super::output::print;
+use super::paths::Paths;
 use super::session::{Session, namespace, text};
 use cairn_bench::{
     BenchResult, FIO_ITSELF, Job, KEYS, Key, Lanes, MultipathLanes, NvmeLanes, report, run,
 };
-use cairn_initiator::multipath::{MultipathOptions, Policy};
-use cairn_initiator::{Event, HostOptions};
+use cairn_initiator::Event;
 
 /// Selection of the namespace.
 #[derive(Debug, Args)]
@@ -73,25 +73,11 @@ pub(super) struct Bench {
     /// Whether to print a status line every second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
-    /// Another path to the same namespace, in addition to -a; repeatable. If one path fails, I/O
-    /// continues on the others
-    #[arg(
-        long = "path",
-        value_name = "ADDR[:PORT]",
-        conflicts_with = "reset_interval"
-    )]
-    paths: Vec<String>,
-    /// Policy that selects the path of each I/O with --path; the names are Linux's
-    #[arg(long, value_enum, default_value_t = IoPolicy::RoundRobin, requires = "paths")]
-    iopolicy: IoPolicy,
-    /// Seconds that a write of a lost path waits before another path sends it; 0: no wait, as in
-    /// Linux [default: until the lost controller no longer executes the write, calculated from
-    /// --keep-alive-tmo and the time that the controller reports (CQT)]
-    #[arg(long, value_name = "SECONDS", requires = "paths", value_parser = number::<u64>)]
-    write_hold: Option<u64>,
+    #[command(flatten)]
+    paths: Paths,
     /// Reset the controller at this interval in seconds while jobs run, to check that no data is
     /// lost
-    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "paths", value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     reset_interval: Option<u64>,
     /// Permit the job to destroy the data of this namespace; required if it writes
     #[arg(long)]
@@ -108,23 +94,6 @@ enum Eta {
     Always,
     /// No output before the report
     Never,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum IoPolicy {
-    /// One path after the other
-    RoundRobin,
-    /// The path with the fewest outstanding I/Os
-    QueueDepth,
-}
-
-impl From<IoPolicy> for Policy {
-    fn from(policy: IoPolicy) -> Self {
-        match policy {
-            IoPolicy::RoundRobin => Self::RoundRobin,
-            IoPolicy::QueueDepth => Self::QueueDepth,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -221,18 +190,8 @@ impl Bench {
 
     fn by_several_paths(&self, live: bool) -> Result<MultipathLanes> {
         let (session, first) = self.place.lanes(live)?;
-        let mut paths = vec![first.options.clone()];
-        for path in &self.paths {
-            paths.push(HostOptions {
-                remote: self.place.address.other_remote(path)?,
-                ..first.options.clone()
-            });
-        }
-        let options = MultipathOptions {
-            policy: self.iopolicy.into(),
-            write_hold: self.write_hold.map(Duration::from_secs),
-            ..MultipathOptions::new(first.namespace.nsid)
-        };
+        let paths = self.paths.with(&self.place.address, first.options)?;
+        let options = self.paths.options(first.namespace.nsid);
         let provider = Arc::clone(session.provided.provider());
         let mut lanes = MultipathLanes::find(provider, paths, options).map_err(text)?;
         lanes.on_path = |remote, usable| match usable {

@@ -3,6 +3,7 @@
 //! Results are printed to stdout in the format of `-o`, everything else to stderr.
 
 mod address;
+mod attach;
 mod bench;
 mod bit_fields;
 mod compare_and_write;
@@ -18,6 +19,7 @@ mod logs;
 mod number;
 mod nvme_names;
 mod output;
+mod paths;
 mod ping;
 mod raw;
 mod reservations;
@@ -121,6 +123,10 @@ enum Command {
     ResvReport(reservations::Report),
     /// Copies blocks within a namespace; requires --destroy-data
     Copy(io::Copy),
+    /// Makes a namespace a block device of this machine, or serves it to clients of NBD
+    Attach(attach::Attach),
+    /// Removes a block device of attach that no process serves any more
+    Detach(attach::Detach),
     /// Runs a job with fio's keys: measures and verifies
     Bench(bench::Bench),
     /// Checks the blocks written by `bench --verify=crc32c`
@@ -231,6 +237,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::ResvRelease(command) => command.run()?,
         Command::ResvReport(command) => command.run()?,
         Command::Copy(command) => command.run()?,
+        Command::Attach(command) => command.run()?,
+        Command::Detach(command) => command.run()?,
         Command::Bench(command) => return command.run(),
         Command::Verify(command) => return command.run(),
         Command::Ping(command) => command.run()?,

@@ -23,7 +23,7 @@ const fn node(
     }
 }
 
-const NODES: [Node; 20] = [
+const NODES: [Node; 21] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -31,6 +31,7 @@ const NODES: [Node; 20] = [
         (4, 0),
     ),
     node("cairn-fio", "initiator/fio", "an engine for fio", (6, 0)),
+    node("cairn-attach", "initiator/attach", "local disks", (2, 1)),
     node("cairn-bench", "initiator/bench", "fio's jobs", (4, 1)),
     node("cairn-target", "target", "the target", (0, 1)),
     node(
@@ -77,8 +78,10 @@ const NODES: [Node; 20] = [
 ];
 
 /// Direct dependencies between crates.
-const EDGES: [(&str, &str); 28] = [
+const EDGES: [(&str, &str); 30] = [
     ("cairn-initiator-cli", "cairn-bench"),
+    ("cairn-initiator-cli", "cairn-attach"),
+    ("cairn-attach", "cairn-initiator"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
     ("cairn-target", "cairn-data-path"),

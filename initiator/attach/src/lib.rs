@@ -1,0 +1,17 @@
+//! Makes a namespace a disk of this machine, served by a user-space process.
+//!
+//! A [`Disk`] executes [`Request`]s by commands on one or several paths. A [`Front`] receives
+//! requests: [`nbd::Nbd`] from clients of the NBD protocol, among them Linux, and [`ublk::Queue`]
+//! from Linux's ublk driver. [`run`] connects both on the calling thread.
+
+mod disk;
+mod error;
+mod front;
+pub mod nbd;
+mod request;
+pub mod ublk;
+
+pub use disk::Disk;
+pub use error::Error;
+pub use front::{Front, Watch, run};
+pub use request::{Done, Errno, Limits, Operation, Request};

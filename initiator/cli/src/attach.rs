@@ -1,0 +1,404 @@
+//! The command `attach`: a namespace as a disk of this machine.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_attach::nbd::{self, Nbd};
+use cairn_attach::{Disk, Front, Limits, Watch, run, ublk};
+use cairn_doctor::cli::print_message;
+use cairn_initiator::multipath::{Multipath, PathEvent};
+use cairn_initiator::{Event, Nqn};
+use clap::{Args, ValueEnum};
+use uuid::Uuid;
+
+use super::Result;
+use super::address::Address;
+use super::number::number;
+use super::output::print;
+use super::paths::Paths;
+use super::session::{Session, namespace, text};
+
+/// Time for opening a block device.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Driver of the block device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Driver {
+    /// Linux's ublk driver (ublk_drv), the faster one
+    Ublk,
+    /// Linux's NBD client (nbd)
+    Nbd,
+}
+
+impl Driver {
+    /// Default: ublk where the kernel has it.
+    fn or_default(driver: Option<Self>) -> Self {
+        driver.unwrap_or(match ublk::is_available() {
+            true => Self::Ublk,
+            false => Self::Nbd,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Attach {
+    /// Serve clients of NBD at this Unix socket, such as QEMU, instead of making a block device
+    #[arg(long, value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// Driver of the block device [default: ublk if the kernel has it, else nbd]
+    #[arg(
+        long = "as",
+        value_enum,
+        value_name = "DRIVER",
+        conflicts_with = "socket"
+    )]
+    driver: Option<Driver>,
+    /// Number of the block device, such as 0 for /dev/ublkb0 [default: an unused one]. A device left
+    /// by a killed process is taken over
+    #[arg(long, value_name = "N", conflicts_with = "socket", value_parser = number::<u32>)]
+    device: Option<u32>,
+    #[command(flatten)]
+    paths: Paths,
+    #[command(flatten)]
+    address: Address,
+    /// Namespace; required only if there are several
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
+    namespace_id: Option<u32>,
+}
+
+/// Name of an attached namespace.
+struct Name {
+    nqn: Nqn,
+    nsid: u32,
+    limits: Limits,
+    /// Equal for each process that attaches the namespace.
+    identifier: String,
+}
+
+/// Removes a block device, even if no process serves it any more.
+#[derive(Debug, Args)]
+pub(super) struct Detach {
+    /// Number of the block device, such as 0 for /dev/ublkb0
+    #[arg(long, value_name = "N", value_parser = number::<u32>)]
+    device: u32,
+    /// Driver of the block device [default: ublk if the kernel has it, else nbd]
+    #[arg(long = "as", value_enum, value_name = "DRIVER")]
+    driver: Option<Driver>,
+    /// Permit the loss of data that a mounted file system has not written
+    #[arg(long)]
+    force: bool,
+}
+
+impl Detach {
+    pub(super) fn run(&self) -> Result<()> {
+        let driver = Driver::or_default(self.driver);
+        let path = match driver {
+            Driver::Ublk => format!("/dev/ublkb{}", self.device),
+            Driver::Nbd => format!("/dev/nbd{}", self.device),
+        };
+        if !self.force && !is_free(&path) {
+            return Err(format!(
+                "{path} is in use, or does not answer: unmount it, or lose its unwritten data by \
+                 --force"
+            ));
+        }
+        match driver {
+            Driver::Ublk => {
+                let mut device = ublk::Device::open(Some(self.device), 0).map_err(text)?;
+                device.stop().map_err(text)?;
+                device.delete().map_err(text)
+            }
+            Driver::Nbd => nbd::Device::open(self.device)
+                .and_then(|mut one| one.remove())
+                .map_err(text),
+        }
+    }
+}
+
+/// True if the device is mounted or otherwise held exclusively. Blocks until requests of the device
+/// ended, because Linux reads the partition table at the first open.
+fn is_held(path: &Path) -> bool {
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).custom_flags(libc::O_EXCL).open(path);
+    opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+}
+
+/// Returns false for a device in use, or whose requests no process serves.
+fn is_free(path: &str) -> bool {
+    let path = PathBuf::from(path);
+    let (answer, asked) = mpsc::channel();
+    thread::spawn(move || answer.send(is_held(&path)));
+    asked.recv_timeout(PATIENCE) == Ok(false)
+}
+
+impl Attach {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut watch = Signals::register()?;
+        match (&self.socket, Driver::or_default(self.driver)) {
+            (Some(path), _) => self.serve(path, &mut watch),
+            (None, Driver::Ublk) => self.attach_ublk(&mut watch),
+            (None, Driver::Nbd) => self.attach_nbd(&mut watch),
+        }
+    }
+
+    fn serve(&self, path: &Path, watch: &mut Signals) -> Result<()> {
+        let (listener, is_left) = listen(path)?;
+        let (mut disk, name) = self.disk()?;
+        if is_left {
+            // Clients of the killed process repeat their writes at this one.
+            disk.paths().doubt_all_blocks();
+        }
+        let mut nbd = Nbd::listening(listener).map_err(text)?;
+        name.announce(path);
+        let ended = run(&mut nbd, &mut disk, watch).map_err(text);
+        let removed = fs::remove_file(path);
+        ended?;
+        removed.map_err(|error| format!("{}: {error}", path.display()))?;
+        disk.close().map_err(text)
+    }
+
+    fn attach_nbd(&self, watch: &mut Signals) -> Result<()> {
+        let (mut disk, name) = self.disk()?;
+        let mut nbd = Nbd::default();
+        let identifier = &name.identifier;
+        let left = self
+            .device
+            .filter(|&n| nbd::Device::is_waiting(n, identifier));
+        let (mut device, socket) = match left {
+            Some(number) => {
+                disk.paths().doubt_all_blocks();
+                nbd::Device::take_over(number, identifier)
+            }
+            None => {
+                let patience = self.address.patience_s();
+                nbd::Device::create(self.device, &disk.limits(), identifier, patience)
+            }
+        }
+        .map_err(text)?;
+        nbd.connect(socket, &disk).map_err(text)?;
+        name.announce(&device.path());
+        run(&mut nbd, &mut disk, watch).map_err(text)?;
+        if !nbd.is_over() {
+            let end = move || match stays(&device.path()) {
+                true => Ok(()),
+                false => device.remove(),
+            };
+            beside(&mut nbd, &mut disk, end)?.map_err(text)?;
+        }
+        disk.close().map_err(text)
+    }
+
+    fn attach_ublk(&self, watch: &mut Signals) -> Result<()> {
+        let (mut disk, name) = self.disk()?;
+        let mark = Uuid::new_v5(&Uuid::NAMESPACE_URL, name.identifier.as_bytes());
+        let mut device = ublk::Device::open(self.device, mark.as_u64_pair().0).map_err(text)?;
+        if device.is_left() {
+            disk.paths().doubt_all_blocks();
+        }
+        let mut queue = device.queue(&disk).map_err(text)?;
+        let (mut device, started) = beside(&mut queue, &mut disk, move || {
+            let started = device.start();
+            (device, started)
+        })?;
+        started.map_err(text)?;
+        name.announce(&device.path());
+        run(&mut queue, &mut disk, watch).map_err(text)?;
+        if queue.is_over() {
+            return disk.close().map_err(text);
+        }
+        let stopped = beside(&mut queue, &mut disk, move || match stays(&device.path()) {
+            true => Ok(None),
+            false => device.stop().map(|()| Some(device)),
+        })?;
+        drop(queue);
+        if let Some(mut device) = stopped.map_err(text)? {
+            device.delete().map_err(text)?;
+        }
+        disk.close().map_err(text)
+    }
+
+    /// Connects all paths.
+    fn disk<T: Copy>(&self) -> Result<(Disk<T>, Name)> {
+        let session = Session::new(&self.address)?;
+        let nqn = session.subsystem()?;
+        let mut host = session.connect_to(nqn, 1)?;
+        let found = namespace(&mut host, self.namespace_id)?;
+        found.disk()?;
+        host.shutdown().map_err(text)?;
+        let options = session.options(nqn)?;
+        let paths = self.paths.with(&self.address, options)?;
+        let provider = session.provided.provider();
+        let options = self.paths.options(found.nsid);
+        let paths = Multipath::connect(&**provider, paths, options).map_err(text)?;
+        let uuid = paths
+            .namespace()
+            .map(|one| u128::from_be_bytes(one.identity.uuid));
+        let identifier = format!("{nqn} {} {:032x}", found.nsid, uuid.unwrap_or(0));
+        let is_protected = found.identity.nsattr & 1 != 0;
+        let disk = Disk::new(paths, is_protected).map_err(text)?;
+        let name = Name {
+            nqn,
+            nsid: found.nsid,
+            limits: disk.limits(),
+            identifier,
+        };
+        Ok((disk, name))
+    }
+}
+
+/// Binds the socket. Returns true beside it if a killed process left the socket's file.
+fn listen(path: &Path) -> Result<(UnixListener, bool)> {
+    let shown = path.display();
+    let is_left = match UnixStream::connect(path) {
+        Ok(_) => return Err(format!("{shown}: another process serves this socket")),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|error| format!("{shown}: {error}"))?;
+            true
+        }
+        Err(_) => false,
+    };
+    let listener = UnixListener::bind(path).map_err(|error| format!("{shown}: {error}"))?;
+    let owner = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(path, owner).map_err(|error| format!("{shown}: {error}"))?;
+    Ok((listener, is_left))
+}
+
+impl Name {
+    fn announce(&self, place: &Path) {
+        print(&format!(
+            "{}: namespace {} of {}, {} bytes in blocks of {}",
+            place.display(),
+            self.nsid,
+            self.nqn,
+            self.limits.bytes,
+            self.limits.block_bytes
+        ));
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    }
+}
+
+/// True, with a message, if the device of this ending process is in use and therefore stays.
+fn stays(path: &Path) -> bool {
+    let is_held = is_held(path);
+    if is_held {
+        print_message(format_args!(
+            "{} is in use: it stays, and its I/O waits for the next attach with --device",
+            path.display()
+        ));
+    }
+    is_held
+}
+
+/// Runs work that may block until requests ended, while the front end serves requests.
+fn beside<F: Front, T: Send + 'static>(
+    front: &mut F,
+    disk: &mut Disk<F::Tag>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let (mut watch, stopper) = Signals::new()?;
+    let worker = thread::spawn(move || {
+        let result = work();
+        stopper.stop();
+        result
+    });
+    run(front, disk, &mut watch).map_err(text)?;
+    Ok(worker.join().expect("the work does not panic"))
+}
+
+/// SIGINT and SIGTERM, and messages about paths.
+struct Signals {
+    is_stopped: Arc<AtomicBool>,
+    wake: UnixStream,
+    /// Time until which failures are not printed.
+    quiet_until: Option<Instant>,
+    has_lost_path: bool,
+}
+
+/// Ends the loop of a [`Signals`].
+struct Stopper {
+    is_stopped: Arc<AtomicBool>,
+    wake: UnixStream,
+}
+
+impl Stopper {
+    fn stop(mut self) {
+        self.is_stopped.store(true, Ordering::Release);
+        let _ = self.wake.write(&[0]);
+    }
+}
+
+impl Signals {
+    fn new() -> Result<(Self, Stopper)> {
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let (wake, stopper) = UnixStream::pair().map_err(failed)?;
+        let stopper = Stopper {
+            is_stopped: Arc::clone(&is_stopped),
+            wake: stopper,
+        };
+        let signals = Self {
+            is_stopped,
+            wake,
+            quiet_until: None,
+            has_lost_path: false,
+        };
+        Ok((signals, stopper))
+    }
+
+    fn register() -> Result<Self> {
+        let (signals, stopper) = Self::new()?;
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            let is_stopped = Arc::clone(&stopper.is_stopped);
+            signal_hook::flag::register(signal, is_stopped).map_err(failed)?;
+            let wake = stopper.wake.try_clone().map_err(failed)?;
+            signal_hook::low_level::pipe::register(signal, wake).map_err(failed)?;
+        }
+        Ok(signals)
+    }
+}
+
+fn failed(error: std::io::Error) -> String {
+    format!("signals: {error}")
+}
+
+impl Watch for Signals {
+    fn command_failed(&mut self, failure: &str) {
+        let now = Instant::now();
+        if self.quiet_until.is_none_or(|until| until <= now) {
+            self.quiet_until = Some(now + Duration::from_secs(1));
+            print_message(failure);
+        }
+    }
+
+    fn path_event(&mut self, path: usize, event: PathEvent) {
+        match event {
+            PathEvent::Controller(Event::Lost(error)) => {
+                self.has_lost_path = true;
+                print_message(format_args!("path {path}: lost: {error}"));
+            }
+            PathEvent::Controller(Event::Live { .. }) if self.has_lost_path => {
+                print_message(format_args!("path {path}: connected again"));
+            }
+            PathEvent::Controller(Event::Gone(Some(error))) => {
+                print_message(format_args!("path {path}: given up: {error}"));
+            }
+            PathEvent::Refused(why) => print_message(format_args!("path {path}: refused: {why}")),
+            _ => {}
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Acquire)
+    }
+
+    fn stop_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+}
