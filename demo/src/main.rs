@@ -3,6 +3,7 @@
 
 mod bench;
 mod ceph;
+mod disk;
 mod progress;
 
 use std::fs::File;
@@ -51,13 +52,19 @@ enum On {
         #[arg(long)]
         install: bool,
     },
+    /// Attach the export as a local disk, and kill the attaching process ten times under load
+    Disk,
 }
 
 fn main() -> ExitCode {
+    if std::env::var_os(disk::PROGRAM).is_some() {
+        return cairn_initiator_cli::main();
+    }
     let args = Args::parse();
     let ended = match args.on {
         None => run(&args),
         Some(On::Ceph { install }) => ceph::run(&args, install),
+        Some(On::Disk) => disk::run(&args),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

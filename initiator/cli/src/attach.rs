@@ -338,7 +338,7 @@ impl Stopper {
 impl Signals {
     fn new() -> Result<(Self, Stopper)> {
         let is_stopped = Arc::new(AtomicBool::new(false));
-        let (wake, stopper) = UnixStream::pair().map_err(failed)?;
+        let (wake, stopper) = UnixStream::pair().map_err(|error| failed(&error))?;
         let stopper = Stopper {
             is_stopped: Arc::clone(&is_stopped),
             wake: stopper,
@@ -356,15 +356,15 @@ impl Signals {
         let (signals, stopper) = Self::new()?;
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             let is_stopped = Arc::clone(&stopper.is_stopped);
-            signal_hook::flag::register(signal, is_stopped).map_err(failed)?;
-            let wake = stopper.wake.try_clone().map_err(failed)?;
-            signal_hook::low_level::pipe::register(signal, wake).map_err(failed)?;
+            signal_hook::flag::register(signal, is_stopped).map_err(|error| failed(&error))?;
+            let wake = stopper.wake.try_clone().map_err(|error| failed(&error))?;
+            signal_hook::low_level::pipe::register(signal, wake).map_err(|error| failed(&error))?;
         }
         Ok(signals)
     }
 }
 
-fn failed(error: std::io::Error) -> String {
+fn failed(error: &std::io::Error) -> String {
     format!("signals: {error}")
 }
 
