@@ -297,7 +297,9 @@ fn the_capsule_holds_sqe_and_data() {
 fn a_deep_queue_fetches_only_data_whose_capsule_takes_two_packets() {
     let mut queue = Queue::new(&*device(), &spec(16, SQE_BYTES + 4096), QP).unwrap();
     queue.link = Link::Up(QP);
-    (0..16).for_each(|_| drop(flush(&mut queue)));
+    for _ in 0..16 {
+        flush(&mut queue);
+    }
     let near = |packet_bytes| {
         Some(Trains {
             packet_bytes,
