@@ -318,7 +318,7 @@ fn fetch(transfer: DataTransfer, in_capsule: &[u8], memory: &[u8]) -> Vec<u8> {
         DataTransfer::FromHost(buffer) => {
             memory[buffer.address as usize..][..buffer.length as usize].to_vec()
         }
-        DataTransfer::None | DataTransfer::ToHost(_) => Vec::new(),
+        _ => Vec::new(),
     }
 }
 

@@ -1,20 +1,29 @@
-//! Data transfers: SGL 1 of a command, checked against the command's data length.
+//! Data transfers: SGL of a command, checked against the command's data length.
 //!
-//! SGL segments are rejected, because MSDBD is 1.
+//! A target replaces a last segment in the capsule ([`SglList`]) by [`SglList::as_one`]; other
+//! segments are rejected.
+
+mod list;
+
+pub use list::{BufferList, DATA_BLOCKS_MAX, Direction, LIST_BYTES_MAX, Piece, SglList};
 
 use crate::wire::{Sgl, Sqe, Status};
 
 /// Location and length of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataTransfer {
-    /// No data.
-    None,
-    /// Data to the host, by RDMA WRITE.
-    ToHost(RemoteBuffer),
     /// Data from the host, by RDMA READ.
     FromHost(RemoteBuffer),
+    /// Data from the host, by several RDMA READs.
+    FromHostList(BufferList),
+    /// No data.
+    None,
     /// Data from the host, in the capsule.
     InCapsule(CapsuleSlice),
+    /// Data to the host, by RDMA WRITE.
+    ToHost(RemoteBuffer),
+    /// Data to the host, by several RDMA WRITEs.
+    ToHostList(BufferList),
 }
 
 /// Host memory; address plus length does not overflow.
@@ -71,8 +80,7 @@ impl DataTransfer {
     /// Checks that the SGL describes no data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if there is data; SGL Descriptor Type Invalid for an invalid
-    /// descriptor.
+    /// Data SGL Length Invalid if there is data.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),
@@ -83,8 +91,7 @@ impl DataTransfer {
     /// Locates `length` bytes of data to the host.
     ///
     /// # Errors
-    /// Data SGL Length Invalid for another SGL length; Invalid Field for in-capsule data; SGL
-    /// Descriptor Type Invalid unless the descriptor is a keyed data block.
+    /// Data SGL Length Invalid for another length; Invalid Field for in-capsule data.
     #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
@@ -94,9 +101,7 @@ impl DataTransfer {
     /// on the admin queue (RDMA, 3.1).
     ///
     /// # Errors
-    /// Data SGL Length Invalid for another SGL length; SGL Offset Invalid if the data exceeds the
-    /// capsule; SGL Descriptor Type Invalid unless the descriptor is a keyed data block or an
-    /// offset.
+    /// Data SGL Length Invalid for another length; SGL Offset Invalid beyond the capsule.
     #[inline]
     pub fn from_host(sqe: &Sqe, length: u32, in_capsule_bytes: u32) -> Result<Self, Status> {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
@@ -119,6 +124,22 @@ impl DataTransfer {
             Self::None => 0,
             Self::ToHost(buffer) | Self::FromHost(buffer) => buffer.length,
             Self::InCapsule(slice) => slice.length,
+            Self::ToHostList(list) | Self::FromHostList(list) => list.length,
+        }
+    }
+
+    /// Returns this transfer of [`SglList::as_one`] over the pieces of `list`.
+    #[must_use]
+    pub fn over(self, list: &SglList) -> Self {
+        let length = self.length();
+        let pieces = BufferList {
+            length,
+            pieces: list.pieces(length).count() as u8,
+        };
+        match self {
+            Self::ToHost(_) => Self::ToHostList(pieces),
+            Self::FromHost(_) => Self::FromHostList(pieces),
+            other => other,
         }
     }
 

@@ -4,7 +4,7 @@ use nvme_proto::io::{
     BlockRange, DATASET_RANGE_BYTES, DatasetRanges, FlushScope, IoCommand, IoLimits, NamespaceView,
     Operation,
 };
-use nvme_proto::transfer::DataTransfer;
+use nvme_proto::transfer::{DATA_BLOCKS_MAX, DataTransfer, Direction, LIST_BYTES_MAX, SglList};
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 use nvme_proto::wire::fabrics::{
@@ -20,6 +20,7 @@ use nvme_proto::wire::log::{
     FirmwareSlotLog, GetLogCdw10, GetLogCdw11, SmartLog, get_log_bytes,
 };
 use nvme_proto::wire::property::{Cap, Cc, Crto, Csts, Vs};
+use nvme_proto::wire::sgl::SglType;
 use nvme_proto::wire::{
     AdminOpcode, Cqe, FabricsType, FromBytes, IntoBytes, NSID_ALL, Nqn, NvmOpcode, Sgl,
     SglDescriptor, Sqe, Status, U32,
@@ -278,6 +279,69 @@ proptest! {
     }
 }
 
+fn descriptors() -> impl Strategy<Value = Vec<SglDescriptor>> {
+    let lengths = prop_oneof![4 => 0u32..2000, 1 => 0..=Sgl::KEYED_LENGTH_MAX];
+    let keyed = (any::<u64>(), lengths, any::<u32>(), any::<bool>())
+        .prop_map(|(at, length, rkey, last)| SglDescriptor::keyed(at, length, rkey, last));
+    let bucket = (0u32..2000).prop_map(|length| Sgl::BitBucket { length }.into());
+    let arbitrary = any::<[u8; 16]>().prop_map(SglDescriptor);
+    vec(
+        prop_oneof![40 => keyed, 10 => bucket, 1 => arbitrary],
+        0..20,
+    )
+}
+
+proptest! {
+    #[test]
+    fn pieces_of_a_list_are_its_keyed_descriptors(
+        list in descriptors(),
+        to_host in any::<bool>(),
+        length in 0u32..20_000,
+    ) {
+        let direction = if to_host { Direction::ToHost } else { Direction::FromHost };
+        let Ok(parsed) = SglList::parse(list.as_bytes(), direction) else {
+            return Ok(());
+        };
+        let (mut at, mut expected) = (0, Vec::new());
+        for descriptor in &list {
+            match descriptor.parse().unwrap() {
+                Sgl::Keyed { address, length, rkey, .. } => {
+                    if length > 0 {
+                        expected.push((at, address, length, rkey));
+                    }
+                    at += length;
+                }
+                Sgl::BitBucket { length } if to_host => at += length,
+                Sgl::BitBucket { .. } => {}
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+        prop_assert!(expected.len() <= DATA_BLOCKS_MAX);
+        prop_assert_eq!(parsed.as_one().parse().unwrap().length(), at);
+        let seen: Vec<_> = parsed
+            .pieces(u32::MAX)
+            .map(|piece| (piece.at, piece.buffer.address, piece.buffer.length, piece.buffer.rkey))
+            .collect();
+        prop_assert_eq!(&seen, &expected);
+        let clipped: u32 = parsed.pieces(length).map(|piece| piece.buffer.length).sum();
+        let inside = expected.iter().map(|(at, _, bytes, _)| length.saturating_sub(*at).min(*bytes));
+        prop_assert_eq!(clipped, inside.sum::<u32>());
+    }
+
+    #[test]
+    fn any_list_in_any_capsule_is_parsed(sqe in sqes(), capsule in vec(any::<u8>(), 0..700)) {
+        match SglList::locate(&sqe, capsule.len() as u32) {
+            Ok(Some(found)) => {
+                let bytes = &capsule[found.range()];
+                prop_assert!(bytes.len() <= LIST_BYTES_MAX);
+                let _ = SglList::parse(bytes, Direction::of(&sqe));
+            }
+            Ok(None) => prop_assert_ne!(sqe.dptr.sgl_type(), SglType::LAST_SEGMENT),
+            Err(status) => prop_assert!(status.name().is_some()),
+        }
+    }
+}
+
 fn check_private_data(
     bytes: &[u8],
     length: usize,
@@ -326,6 +390,7 @@ fn in_bounds(transfer: &DataTransfer, in_capsule_bytes: u32) -> bool {
                     .is_some()
         }
         DataTransfer::InCapsule(slice) => slice.range().end <= in_capsule_bytes as usize,
+        DataTransfer::ToHostList(_) | DataTransfer::FromHostList(_) => false,
     }
 }
 

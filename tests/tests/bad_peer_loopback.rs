@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_tests::bad_peer::{self, Setting};
-use cairn_tests::harness::{NQN, Scratch, TestTarget, nqn};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, nqn, subsystem};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
@@ -14,7 +14,12 @@ fn main() -> ExitCode {
         .map(|case| {
             Trial::test(case.name, move || {
                 let disk = Scratch::new(case.name, 64 << 20);
-                let target = TestTarget::with_namespaces(&[&disk.export(512)]);
+                let mut toml = subsystem(NQN, &[&disk.export(512)]);
+                if case.name.starts_with("list") {
+                    // The fewest requests, so that some lists need several steps.
+                    toml.insert_str(0, "[target]\nreceives = 64\n");
+                }
+                let target = TestTarget::start(&toml);
                 let setting = Setting {
                     provider: target.provider(),
                     remote: target.remote(),

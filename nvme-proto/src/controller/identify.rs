@@ -9,6 +9,7 @@ use crate::limits::{
     CROSS_RESETS, ERROR_LOG_ENTRIES, KAS,
 };
 use crate::namespace::{Atomic, Namespace, NsidSet};
+use crate::transfer::DATA_BLOCKS_MAX;
 use crate::wire::identify::{
     Anacap, CSI_NVM, Cmic, Cns, Ctratt, Dlfeat, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespace, IdentifyNamespaceIndependent, IoCommandSets, Lpa, NamespaceDescriptor,
@@ -16,6 +17,7 @@ use crate::wire::identify::{
 };
 use crate::wire::log::AnaState;
 use crate::wire::reservation::Rescap;
+use crate::wire::sgl::SGL_DESCRIPTOR_BYTES;
 use crate::wire::{NSID_ALL, Status};
 
 use super::command::Identify;
@@ -136,18 +138,20 @@ impl Controller {
         id.sqes = IdentifyController::SQES_64;
         id.cqes = IdentifyController::CQES_16;
         id.maxcmd.set(limits.io_queue_entries);
+        let data_blocks = data_blocks(common);
         id.sgls.set(
             Sgls(0)
                 .with_supported(SGLS_UNALIGNED)
                 .with_keyed(true)
                 .with_in_capsule_offset(true)
+                .with_bit_bucket(data_blocks > 1)
                 .0,
         );
         id.subnqn = settings.nqn.encode();
         id.ioccsz
             .set((CAPSULE_HEADER_BYTES + limits.in_capsule_bytes) / 16);
         id.iorcsz.set(IORCSZ);
-        id.msdbd = 1;
+        id.msdbd = data_blocks;
         if let Some(instance) = self.instance() {
             id.ciu = instance.ciu;
             id.cirn.set(instance.cirn);
@@ -223,6 +227,15 @@ fn fill_atomic(atomic: &Atomic, id: &mut IdentifyNamespace) {
     id.nabsn.set(zero_based(atomic.boundary));
     id.nabo.set(atomic.boundary_offset);
     id.nabspf.set(zero_based(atomic.boundary_power_fail));
+}
+
+/// Returns MSDBD: keyed descriptors for which a capsule of an I/O queue has room, at least SGL 1.
+fn data_blocks(common: &Common) -> u8 {
+    let room = match common.kind() {
+        Kind::Nvm => common.limits().in_capsule_bytes as usize / SGL_DESCRIPTOR_BYTES,
+        Kind::Discovery => 1,
+    };
+    room.clamp(1, DATA_BLOCKS_MAX) as u8
 }
 
 fn zero_based(blocks: u32) -> u16 {

@@ -58,8 +58,8 @@ fn linux_requires_fabrics_fields_of_identify_controller() {
     let sgls = Sgls(id.sgls.get());
     assert!(sgls.keyed(), "Mandatory keyed sgls are not supported");
     assert!(sgls.in_capsule_offset(), "use_inline_data");
-    assert_eq!(id.msdbd, 1);
-    assert_eq!(id.sgls.get(), 0x0010_0005);
+    assert_eq!(id.msdbd, 16);
+    assert_eq!(id.sgls.get(), 0x0011_0005);
     assert_eq!(id.mdts, 8, "1 MiB");
     assert!(Ctratt(id.ctratt.get()).tbkas());
     assert_eq!((id.crdt1.get(), id.oacs.get()), (0, 0));

@@ -1,8 +1,7 @@
 //! Layout of capsules in registered memory.
 //!
 //! Responses are at the head of the reactor's [`Arena`]. `ReceiveSlots` hold all SQEs, then the
-//! in-capsule data. A receive has two segments, an SQE and a page-aligned data slot, so the disk
-//! can access the data without a copy.
+//! in-capsule data. A receive has two segments, an SQE and a page-aligned data slot.
 
 use std::io;
 use std::sync::Arc;
@@ -100,6 +99,11 @@ impl ReceiveSlots {
     pub(crate) fn read_sqe(&self, index: u32, into: &mut Sqe) {
         let offset = index as usize * SQE_BYTES;
         self.mapping.read(offset, into.as_mut_bytes());
+    }
+
+    pub(crate) fn read_data(&self, index: u32, offset: usize, into: &mut [u8]) {
+        assert!(offset + into.len() <= self.in_capsule_bytes as usize);
+        self.mapping.read(self.data_at(index) + offset, into);
     }
 
     #[inline(always)]

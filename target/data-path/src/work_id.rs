@@ -12,14 +12,21 @@ pub enum WorkKind {
     Block = 4,
     /// SEND completed by a later [`Self::Send`], or by itself if it fails.
     CoveredSend = 5,
+    /// READ completed by a later [`Self::LastRead`], or by itself if it fails.
+    CoveredRead = 6,
+    LastRead = 7,
+    /// Signaled WRITE, which also completes each [`Self::Write`] before it.
+    LastWrite = 8,
 }
 
 impl WorkKind {
     pub(crate) fn doing(self) -> &'static str {
         match self {
             Self::Receive => "receiving a capsule",
-            Self::Read => "fetching a command's data (RDMA READ)",
-            Self::Write => "writing a command's data (RDMA WRITE)",
+            Self::Read | Self::CoveredRead | Self::LastRead => {
+                "fetching a command's data (RDMA READ)"
+            }
+            Self::Write | Self::LastWrite => "writing a command's data (RDMA WRITE)",
             Self::Send | Self::CoveredSend => "sending a response",
             Self::Block => "block I/O",
         }
@@ -77,6 +84,9 @@ impl WorkId {
             3 => WorkKind::Send,
             4 => WorkKind::Block,
             5 => WorkKind::CoveredSend,
+            6 => WorkKind::CoveredRead,
+            7 => WorkKind::LastRead,
+            8 => WorkKind::LastWrite,
             _ => never_posted(self.0),
         }
     }
@@ -112,6 +122,9 @@ mod tests {
             WorkKind::Send,
             WorkKind::Block,
             WorkKind::CoveredSend,
+            WorkKind::CoveredRead,
+            WorkKind::LastRead,
+            WorkKind::LastWrite,
         ] {
             for (slot, generation) in [(0, 0), (u32::MAX, u16::MAX), (1023, 7)] {
                 let id = WorkId::decode(WorkId::new(slot, kind, generation).encode());

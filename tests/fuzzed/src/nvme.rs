@@ -4,7 +4,7 @@ use nvme_proto::controller::{AdminCommand, AuthenticationRequest, ConnectRequest
 use nvme_proto::host::multipath::AnaLog;
 use nvme_proto::io::{CopyRanges, IoCommand, IoLimits, NamespaceView, Operation};
 use nvme_proto::limits::Limits;
-use nvme_proto::transfer::DataTransfer;
+use nvme_proto::transfer::{DataTransfer, Direction, SglList};
 use nvme_proto::wire::cm::{RejectData, ReplyData, RequestData};
 use nvme_proto::wire::fabrics::{ConnectCommand, ConnectData};
 use nvme_proto::wire::identify::{
@@ -64,6 +64,13 @@ fn command(bytes: &[u8]) {
     let in_capsule = data.len() as u32;
     if let Ok(sgl) = sqe.dptr.parse() {
         let _ = (sgl, sqe.dptr.invalidate_rkey());
+    }
+    if let Ok(Some(found)) = SglList::locate(sqe, in_capsule)
+        && let Ok(list) = SglList::parse(&data[found.range()], Direction::of(sqe))
+    {
+        let length = list.as_one().parse().expect("a keyed descriptor").length();
+        let pieces = list.pieces(length);
+        assert!(pieces.map(|piece| piece.buffer.length).sum::<u32>() <= length);
     }
     if let Ok(command) = AdminCommand::parse(sqe, 1 << 20) {
         let _ = (command.transfer(), command.locate(sqe));

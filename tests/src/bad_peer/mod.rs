@@ -6,6 +6,7 @@
 mod capsules;
 mod connecting;
 mod flooding;
+mod lists;
 mod peer;
 mod renewing;
 mod sgls;
@@ -49,6 +50,7 @@ pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connecting::cases();
     all.extend(capsules::cases());
     all.extend(sgls::cases());
+    all.extend(lists::cases());
     all.extend(flooding::cases());
     all.extend(vanishing::cases());
     all

@@ -130,6 +130,21 @@ impl Peer {
 
     pub(super) fn connect_queue(&mut self, qid: u16, entries: u16) -> Result<QpId> {
         let qp = self.dial_queue(qid, entries)?;
+        self.connect_on(qp, qid, entries)
+    }
+
+    pub(super) fn connect_queue_with(&mut self, qid: u16, entries: u16, reads: u8) -> Result<QpId> {
+        let request = RequestData::new(qid, entries, entries - 1, self.cntlid);
+        let options = QpOptions {
+            responder_resources: reads,
+            ..host_qp()
+        };
+        let dialed = self.dial(request.as_bytes(), &options)?;
+        let qp = dialed.map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?;
+        self.connect_on(qp, qid, entries)
+    }
+
+    fn connect_on(&mut self, qp: QpId, qid: u16, entries: u16) -> Result<QpId> {
         let connect = self.connect_command(qid, entries - 1);
         let data = self.connect_data();
         let cqe = self.run_connect(qp, connect, &data)?;

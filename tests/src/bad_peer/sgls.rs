@@ -127,7 +127,7 @@ fn bad_sgl_types(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let good = bench.peer.keyed(BLOCK_BYTES);
     for identifier in 0..=u8::MAX {
-        if matches!(identifier, 0x01 | 0x40 | 0x4f) {
+        if matches!(identifier, 0x01 | 0x31 | 0x40 | 0x4f) {
             continue;
         }
         let mut dptr = good;

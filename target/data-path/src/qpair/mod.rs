@@ -23,7 +23,7 @@ use crate::ana::ListenerShared;
 use crate::ids::ShareId;
 use crate::marking::MarkingPolicy;
 use crate::registry::{ConnectPlace, ControllerShared, QueueShared, SubsystemShared};
-use crate::request::List;
+use crate::request::{List, OWN_WORK};
 
 /// Time limit from the connection request to the end of Connect and authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,9 +32,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// because all queues of a host may reauthenticate at once.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum time without a completion while work is in flight. A host that accepts responses never
-/// exceeds the time, because one signaled response completes only a bounded number of earlier
-/// responses ([`Outbox::cover`]).
+/// Maximum time without a completion while work is in flight. One signaled response completes
+/// a bounded number of earlier responses ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,9 +249,10 @@ impl QueuePair {
         self.in_flight_since = now;
     }
 
+    /// Leaves one credit for a response that waits for two.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
-        self.read_credits > 0 && self.send_credits > 0
+        self.read_credits > 0 && self.send_credits >= OWN_WORK
     }
 
     #[inline]

@@ -6,8 +6,7 @@ use crate::work_id::{WorkId, WorkKind};
 /// Work that a queue pair posts at the end of a round, in trains: RDMA WRITEs, then all other work.
 ///
 /// Packets of equal size are adjacent in a train, so that the network stack sends them as one
-/// batch. The host processes a batch while the target builds the next. A long transfer fills whole
-/// batches, so its response follows its data directly.
+/// batch. A long transfer fills whole batches, so its response follows directly.
 ///
 /// A response is signaled after `COVERED_BYTES` and at the end of a post: its completion also
 /// completes the unsignaled ("covered") responses before it.
@@ -74,6 +73,11 @@ impl Outbox {
         self.write_bytes += bytes;
         self.count += 1;
         push(&mut self.writes, work);
+    }
+
+    /// Adds data for the next [`Self::cover`].
+    pub(crate) fn add_data(&mut self, bytes: u32) {
+        self.covered_bytes += u64::from(bytes);
     }
 
     /// Must be called between adding the data of `request` and its response. Returns the previous

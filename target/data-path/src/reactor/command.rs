@@ -75,10 +75,16 @@ impl Command<'_> {
     pub(super) fn push_read(&mut self, work: SendWork) {
         self.make_room(1);
         self.request.set_stage(Stage::Running, Stage::Reading);
+        self.mark_dirty();
+        self.queue.outbox.push_other(work);
+    }
+
+    /// Must be called before work is added to the outbox.
+    #[inline(always)]
+    pub(super) fn mark_dirty(&mut self) {
         if self.queue.outbox.is_empty() {
             self.dirty.push(self.request.qpair);
         }
-        self.queue.outbox.push_other(work);
     }
 
     #[inline(always)]

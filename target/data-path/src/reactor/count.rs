@@ -108,7 +108,10 @@ pub(super) fn count_latency(
         association.queue.counters.went(class, whole);
     }
     if let Some(disk) = request.disk {
-        let fetched = matches!(request.transfer, DataTransfer::FromHost(_));
+        let fetched = matches!(
+            request.transfer,
+            DataTransfer::FromHost(_) | DataTransfer::FromHostList(_)
+        );
         let counters = &disks[disk].counters;
         counters.went(class, &request.times, now_ns, whole, fetched);
     }

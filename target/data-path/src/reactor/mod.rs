@@ -1,8 +1,7 @@
 //! Reactor: one pinned thread that owns all state of its I/O commands.
 //!
 //! Each round polls the devices and the ring and advances the requests, then posts receives, sends
-//! (one chain per queue pair) and block I/O (one system call). An idle reactor polls for a while
-//! ([`cairn_disk::Idle`]), then sleeps in its ring.
+//! (one chain per queue pair) and block I/O (one system call).
 //!
 //! Modules: `stages` (I/O commands), `commands` (other commands), `queueing` (waiting commands),
 //! `lifecycle` (queue pairs), and `control` (replies to the control plane).
@@ -40,7 +39,7 @@ use crate::ids::QpairId;
 use crate::metrics::Doing;
 use crate::qpair::QueuePair;
 use crate::registry::Message;
-use crate::request::Task;
+use crate::request::{OWN_WORK, Task};
 use crate::usage::Usage;
 use crate::work_id::{WorkId, WorkKind};
 
@@ -88,9 +87,8 @@ impl Sizes {
 
     pub(crate) fn completions(&self) -> u32 {
         self.receives
-            // A request has one signaled work request, a READ or a SEND. On a broken queue pair,
-            // WRITE and SEND both complete.
-            + 2 * self.requests()
+            // A request has one signaled work request. On a broken queue pair, all complete.
+            + OWN_WORK * self.requests()
     }
 }
 
@@ -124,6 +122,7 @@ impl Reactor {
                 contention.polls_on(now);
             }
         }
+        debug_assert_eq!(self.queues.requests.in_use(), 0, "requests remain");
     }
 
     pub fn step_settled(&mut self, now: Instant) -> Rest {
@@ -227,7 +226,15 @@ impl Reactor {
                     let ended = fetch::read_ended(queues, io, now, work, status);
                     ended.map(|qpair| self.use_credits(qpair))
                 }
-                WorkKind::Write | WorkKind::CoveredSend => {
+                WorkKind::LastRead => {
+                    let ended = fetch::list_read_ended(queues, io, now, work, status);
+                    ended.map(|qpair| self.use_credits(qpair))
+                }
+                WorkKind::LastWrite => {
+                    let ended = respond::writes_ended(queues, io, now, work, status);
+                    ended.map(|qpair| self.use_credits(qpair))
+                }
+                WorkKind::Write | WorkKind::CoveredSend | WorkKind::CoveredRead => {
                     Err(sent::unsignaled_failed(queues, work, status))
                 }
                 WorkKind::Send => {

@@ -3,10 +3,12 @@
 //! A request ends when its response has arrived, the backend has completed and the buffers are
 //! released. The `Stage` of a request determines its owner.
 
+mod free;
 mod list;
 mod permit;
 mod restrictions;
 
+pub(crate) use free::{FreeList, OWN_WORK};
 pub(crate) use list::List;
 pub(crate) use permit::Permit;
 pub(crate) use restrictions::{Restrictions, SerialKind};
@@ -16,7 +18,7 @@ use cairn_rdma::Sge;
 use nvme_proto::controller::{AdminCommand, AuthenticationRequest, Completion};
 use nvme_proto::io::OperationKind;
 use nvme_proto::reservation;
-use nvme_proto::transfer::DataTransfer;
+use nvme_proto::transfer::{DataTransfer, SglList};
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use crate::ids::QpairId;
@@ -64,6 +66,8 @@ pub(crate) enum Stage {
     AwaitingAuthentication,
     /// The device owns the request: its RDMA READ is posted, or will be in this round.
     Reading,
+    /// As [`Self::Sending`], but of WRITEs only.
+    Writing,
     InBackend,
     AwaitingTurn,
     AwaitingRetry,
@@ -139,8 +143,11 @@ pub(crate) struct Request {
     pub(crate) subsystem: Option<u32>,
     pub(crate) times: StageTimes,
     pub(crate) completion: Completion,
+    /// Work requests in flight; 0 for a single READ.
     pub(crate) send_work: u8,
     pub(crate) close_after: Option<LastResponse>,
+    /// Later commands of the slot reuse the allocation.
+    pub(crate) list: Option<Box<SglList>>,
 }
 
 // These functions take arguments by value, so that callers can keep them in registers.
@@ -197,6 +204,7 @@ impl Request {
             completion: UNFINISHED,
             send_work: 0,
             close_after: None,
+            list: None,
         }
     }
 
@@ -297,8 +305,7 @@ impl Request {
         self.times.done(now_ns);
     }
 
-    /// Returns the request to the free list. Panics if the request is not `Running`, or still holds
-    /// a permit, another request, a buffer, share, receive slot or disk.
+    /// Panics unless the request is `Running` and holds nothing.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
         if self.stage != Stage::Running || self.is_held() {
@@ -311,7 +318,7 @@ impl Request {
         debug_assert_eq!(self.fused, Fused::No, "{id:?} has a partner");
         self.stage = Stage::Free;
         self.generation = self.generation.wrapping_add(1);
-        free.0.push(id);
+        free.free.push(id);
     }
 
     #[inline(always)]
@@ -365,19 +372,16 @@ impl<'a> Taken<'a> {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct FreeList(Vec<RequestId>);
-
 impl RequestTable {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             requests: (0..capacity).map(|_| Request::free()).collect(),
-            free: FreeList((0..capacity).rev().map(RequestId).collect()),
+            free: FreeList::new(capacity),
         }
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.free.0.is_empty()
+        self.free.free.is_empty()
     }
 
     pub(crate) fn capacity(&self) -> usize {
@@ -386,11 +390,11 @@ impl RequestTable {
 
     #[inline]
     pub(crate) fn free(&self) -> usize {
-        self.free.0.len()
+        self.free.free.len()
     }
 
     pub(crate) fn in_use(&self) -> usize {
-        self.requests.len() - self.free.0.len()
+        self.requests.len() - self.free.free.len()
     }
 
     pub(crate) fn abandon_all(&mut self) {
@@ -401,7 +405,7 @@ impl RequestTable {
     /// Panics if all requests are in use ([`Self::is_full`]).
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
-        let id = self.free.0.pop().expect("a request is free");
+        let id = self.free.free.pop().expect("a request is free");
         let request = &mut self.requests[id.index()];
         if request.stage != Stage::Free {
             not_free(id);

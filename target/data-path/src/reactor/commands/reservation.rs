@@ -10,21 +10,27 @@ use crate::namespace::Namespace;
 use crate::qpair::Association;
 use crate::reactor::Reactor;
 use crate::reactor::ordering;
-use crate::reactor::stages::{gates, respond};
+use crate::reactor::stages::{gates, lists, respond};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
     pub(in crate::reactor) fn begin_reservation(&mut self, id: RequestId) {
-        let request = &mut self.queues.requests[id];
-        let association = self.queues.qpairs[request.qpair].association.as_ref();
-        let subsystem = &association.expect("an I/O queue is connected").subsystem;
-        let (sqe, in_capsule_bytes) = (&request.sqe, request.in_capsule_bytes);
-        let parsed = Request::parse(sqe, subsystem.io_limits())
-            .and_then(|command| Ok((command, command.locate(sqe, in_capsule_bytes)?)));
+        let subsystem = Arc::clone(&self.queues.association(id).subsystem);
+        let mut command = self.queues.command(id);
+        let parsed = Request::parse(&command.request.sqe, subsystem.io_limits());
+        let parsed = parsed.and_then(|parsed| {
+            let is_list = lists::fold(&mut command)?;
+            let request = &mut *command.request;
+            request.transfer = parsed.locate(&request.sqe, request.in_capsule_bytes)?;
+            if is_list {
+                lists::spread(request);
+            }
+            Ok((parsed, request.transfer))
+        });
         match parsed {
             Ok((command, transfer)) => {
+                let request = &mut self.queues.requests[id];
                 request.task = Task::Reservation(command);
-                request.transfer = transfer;
                 let in_capsule = matches!(transfer, DataTransfer::InCapsule(_));
                 request.buffer_bytes = (if in_capsule { 0 } else { transfer.length() }, 0);
                 gates::acquire(&mut self.queues, &mut self.io, &self.time.now, id);

@@ -11,7 +11,7 @@ use cairn_trouble as trouble;
 
 use super::Reactor;
 use super::queues::Broken;
-use super::stages::{budget, fetch, receive, sent, throttle};
+use super::stages::{budget, fetch, receive, respond, sent, throttle};
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::qpair::QpairState;
@@ -196,8 +196,16 @@ impl Reactor {
                 WorkKind::Send => {
                     sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
                 }
-                // Completed by a later signaled SEND.
-                WorkKind::Write | WorkKind::CoveredSend => Ok(()),
+                WorkKind::LastRead => {
+                    fetch::list_read_ended(queues, io, &time.now, work, WorkStatus::Flushed)
+                        .map(|_| ())
+                }
+                WorkKind::LastWrite => {
+                    respond::writes_ended(queues, io, &time.now, work, WorkStatus::Flushed)
+                        .map(|_| ())
+                }
+                // Completed by later signaled work.
+                WorkKind::Write | WorkKind::CoveredSend | WorkKind::CoveredRead => Ok(()),
                 WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
             };
             if let Err(broken) = ended {
@@ -316,7 +324,8 @@ impl Reactor {
             .collect();
         for qpair in lost {
             self.close(qpair, Ending::Trouble(ending));
-            let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
+            let with_device =
+                |stage| matches!(stage, Stage::Reading | Stage::Writing | Stage::Sending);
             let requests: Vec<RequestId> = self
                 .queues
                 .requests
@@ -335,13 +344,15 @@ impl Reactor {
 
     fn lose_request(&mut self, id: RequestId) {
         let Self { queues, io, .. } = self;
-        if queues.requests[id].stage() == Stage::Sending {
-            let _ = queues.requests[id].sent();
-            sent::free(queues.command(id), io);
+        let command = queues.command(id);
+        let work = command.request.send_work;
+        command.free.give_back(work.into());
+        if command.request.stage() == Stage::Sending {
+            let _ = command.request.sent();
+            sent::free(command, io);
         } else {
-            queues
-                .requests
-                .set_stage(id, Stage::Reading, Stage::Running);
+            let stage = command.request.stage();
+            command.request.set_stage(stage, Stage::Running);
             sent::abandon(queues, io, id);
         }
     }

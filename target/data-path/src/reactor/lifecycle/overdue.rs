@@ -1,7 +1,6 @@
 //! Deadlines of commands: for the disk, and for the host to send data and to accept a response.
 //!
-//! A late command at a disk is cancelled, but completes only when the disk has ended it: until then
-//! the disk may access the command's data.
+//! A late command at a disk is cancelled, but completes only when the disk has ended it.
 
 use std::time::Duration;
 
@@ -45,7 +44,7 @@ pub(in crate::reactor) fn check_ages(
                 let reason = "the host did not send the data of a command in time";
                 silent.push((request.qpair, reason));
             }
-            Stage::AwaitingSend | Stage::Sending => {
+            Stage::AwaitingSend | Stage::Writing | Stage::Sending => {
                 let done = Duration::from_nanos(request.times.done_for_ns(now.ns));
                 if done >= TAKING_TIMEOUT {
                     let reason = "the host did not take the response of a command in time";

@@ -4,6 +4,7 @@ use cairn_rdma::{Operation, RemoteBuffer, SendWork, Sge, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
 
 use super::disk;
+use super::lists;
 use super::sent;
 use crate::ids::QpairId;
 use crate::reactor::command::{Command, Stop};
@@ -19,11 +20,12 @@ pub(in crate::reactor) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> 
     let request = &mut *command.request;
     request.times.held(now.ns);
     match request.transfer {
-        DataTransfer::FromHost(_) => Stop::Fetch,
+        DataTransfer::FromHost(_) | DataTransfer::FromHostList(_) => Stop::Fetch,
         DataTransfer::InCapsule(_) if request.data.is_some() => Stop::Fetch,
-        DataTransfer::None | DataTransfer::ToHost(_) | DataTransfer::InCapsule(_) => {
-            disk::pass(command, io, now)
-        }
+        DataTransfer::None
+        | DataTransfer::InCapsule(_)
+        | DataTransfer::ToHost(_)
+        | DataTransfer::ToHostList(_) => disk::pass(command, io, now),
     }
 }
 
@@ -45,8 +47,20 @@ pub(in crate::reactor) fn enter(
         command.release_receive();
         return disk::pass(command, io, now);
     }
-    read(queues, io, now, id);
+    match request.transfer {
+        DataTransfer::FromHostList(_) => read_list(queues, io, now, id),
+        _ => read(queues, io, now, id),
+    }
     Stop::Nowhere
+}
+
+#[cold]
+fn read_list(queues: &mut Queues, io: &Io, now: &Now, id: RequestId) {
+    let queue = &mut queues.qpairs[queues.requests[id].qpair];
+    match queue.awaiting_read.is_empty() && queue.may_read() {
+        true => lists::begin_reads(queues.command(id), io, now.at),
+        false => wait(queues, id),
+    }
 }
 
 fn read(queues: &mut Queues, io: &Io, now: &Now, id: RequestId) {
@@ -54,6 +68,12 @@ fn read(queues: &mut Queues, io: &Io, now: &Now, id: RequestId) {
     if queue.awaiting_read.is_empty() && queue.may_read() {
         return begin_read(queues.command(id), io, now);
     }
+    wait(queues, id);
+}
+
+#[inline(always)]
+fn wait(queues: &mut Queues, id: RequestId) {
+    let queue = &mut queues.qpairs[queues.requests[id].qpair];
     let waiting = &mut queue.awaiting_read;
     queues.requests.push_back(waiting, id, Stage::AwaitingRead);
     queues.count_wait(id, Wait::Read);
@@ -80,6 +100,8 @@ fn fetch_pair(queues: &mut Queues, io: &mut Io, now: &Now, first: RequestId, sec
             io.ring.copy_span(queues.capsule_span(id), to);
             queues.command(id).release_receive();
             disk::part_arrived(queues, io, now, id);
+        } else if matches!(transfer, DataTransfer::FromHostList(_)) {
+            read_list(queues, io, now, id);
         } else {
             read(queues, io, now, id);
         }
@@ -95,7 +117,11 @@ pub(in crate::reactor) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now
         let Some(id) = queues.requests.pop_front(&mut queue.awaiting_read) else {
             return;
         };
-        begin_read(queues.command(id), io, now);
+        if matches!(queues.requests[id].transfer, DataTransfer::FromHostList(_)) {
+            lists::begin_reads(queues.command(id), io, now.at);
+        } else {
+            begin_read(queues.command(id), io, now);
+        }
     }
 }
 
@@ -108,7 +134,7 @@ fn begin_read(mut command: Command<'_>, io: &Io, now: &Now) {
     let lkey = port.arena_lkey();
     let request = &*command.request;
     let DataTransfer::FromHost(remote) = request.transfer else {
-        unreachable!("only data from the host is READ");
+        unreachable!("lists are READ elsewhere");
     };
     let work = SendWork {
         id: request.work_id(command.id, WorkKind::Read),
@@ -153,5 +179,30 @@ pub(in crate::reactor) fn read_ended(
         let ending = Some(KEEP_ALIVE_EXPIRED);
         return Err(Broken { qpair, ending });
     }
+    Ok(others_wait.then_some(qpair))
+}
+
+/// Ends a step of a list: READs the next pieces, or returns as [`read_ended`].
+#[cold]
+pub(in crate::reactor) fn list_read_ended(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    work: WorkId,
+    status: WorkStatus,
+) -> Result<Option<QpairId>, Broken> {
+    let mut command = queues.command_of(work);
+    let (id, qpair) = (command.id, command.request.qpair);
+    let remain = lists::reads_ended(&mut command);
+    let Command { request, queue, .. } = command;
+    if !remain || !queue.is_open() || queue.is_over(now.ns) || !status.is_success() {
+        return read_ended(queues, io, now, work, status);
+    }
+    request.set_stage(Stage::Reading, Stage::Running);
+    queue.read_credits += 1;
+    queue.send_credits += 1;
+    queue.work_returned(now.at);
+    read_list(queues, io, now, id);
+    let others_wait = queues.qpairs[qpair].has_waiting();
     Ok(others_wait.then_some(qpair))
 }

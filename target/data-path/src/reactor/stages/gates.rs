@@ -1,29 +1,15 @@
-//! Gates at which a command may wait, in the order of passage.
-//!
-//! | gate | keys | order, and cost | woken by |
-//! |---|---|---|---|
-//! | request ([`admission`]) | queue pair and namespace | round robin | a round with work |
-//! | tokens, for commands that are not I/O ([`budget`]) | peer address, or network of unknown addresses | round robin | time |
-//! | rate limits ([`throttle`]) | host and disk | weighted fair, time of the limit | time |
-//! | share of the buffers ([`shares`]) | host and disk | round robin | released buffers |
-//! | buffer ([`buffers`]) | none | arrival | released buffers |
-//! | credit for an RDMA READ ([`fetch`]) | none, by queue pair | arrival | a completed READ |
-//! | flushes and allocations ([`disk`]) | none, by disk | arrival | end of the previous operation |
-//! | depth of a disk ([`disk`]) | host | weighted fair, bytes | a completed command |
-//! | credits for the response ([`respond`]) | none, by queue pair | arrival | a completed SEND |
+//! Gates at which a command may wait; `docs/walk.md` lists them.
 //!
 //! A Copy passes the rate limits once its ranges are known. Gates with keys use
 //! [`FairQueue`](crate::fair_queue::FairQueue), other gates a list. Reactors share only the token
 //! buckets of rate limits ([`crate::limits`]).
-//!
-//! [`admission`]: super::admission
-//! [`shares`]: crate::reactor::shares
 
 use nvme_proto::controller::AuthenticationRequest;
 use nvme_proto::io::Cancel;
 use nvme_proto::reservation;
+use nvme_proto::wire::Status;
 
-use super::{budget, buffers, disk, fetch, respond, throttle};
+use super::{budget, buffers, disk, fetch, plan, respond, throttle};
 use crate::reactor::command::Stop;
 use crate::reactor::copying;
 use crate::reactor::io::Io;
@@ -43,23 +29,32 @@ pub(in crate::reactor) fn resume(
         stop = match stop {
             Stop::Nowhere => return,
             Stop::NotIo => return budget::enter(queues, io, now, id),
-            Stop::Refused(status) => {
-                let sqe = &queues.requests[id].sqe;
-                let is_later = AuthenticationRequest::is_one(sqe)
-                    || reservation::Request::is_one(sqe)
-                    || Cancel::is_one(sqe);
-                return match is_later {
-                    true => budget::enter(queues, io, now, id),
-                    false => respond::fail(queues, io, now, id, status),
-                };
-            }
+            Stop::Refused(status) => refused(queues, io, now, id, status),
             Stop::Limit => throttle::enter(queues, io, now, id),
             Stop::Buffers => buffers::enter(queues, io, now, id),
             Stop::Fetch => fetch::enter(queues, io, now, id),
             Stop::Disk => return disk::enter(queues, io, now, id),
-            Stop::Respond => return respond::wait(queues, id),
+            Stop::Respond => return respond::enter(queues, io, now, id),
         }
     }
+}
+
+#[cold]
+fn refused(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) -> Stop {
+    let status = match plan::over_list(&mut queues.command(id), io, status) {
+        Ok(true) => return Stop::Limit,
+        Ok(false) => return buffers::pass(queues.command(id), io, now),
+        Err(status) => status,
+    };
+    let sqe = &queues.requests[id].sqe;
+    let is_later = AuthenticationRequest::is_one(sqe)
+        || reservation::Request::is_one(sqe)
+        || Cancel::is_one(sqe);
+    match is_later {
+        true => budget::enter(queues, io, now, id),
+        false => respond::fail(queues, io, now, id, status),
+    }
+    Stop::Nowhere
 }
 
 pub(in crate::reactor) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {

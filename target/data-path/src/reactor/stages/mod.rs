@@ -10,6 +10,7 @@ pub(super) mod disk_errors;
 pub(super) mod fetch;
 pub(super) mod fused;
 pub(super) mod gates;
+pub(super) mod lists;
 pub(super) mod plan;
 pub(super) mod receive;
 pub(super) mod respond;

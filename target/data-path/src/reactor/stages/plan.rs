@@ -1,5 +1,4 @@
-//! Stage 2: plans an I/O command: disk, operation, buffer sizes, and disk memory that the RDMA
-//! device can read directly.
+//! Stage 2: plans an I/O command: disk, operation, buffer sizes.
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::io::{IoCommand, Operation};
@@ -8,6 +7,7 @@ use nvme_proto::wire::{Sqe, Status};
 
 use super::buffers;
 use super::decisions::{check_writable, must_be_durable, parse};
+use super::lists;
 use crate::qpair::Association;
 use crate::reactor::command::{Command, Stop};
 use crate::reactor::copying;
@@ -21,9 +21,30 @@ pub(in crate::reactor) fn one_of_pair(
     command: &mut Command<'_>,
     io: &mut Io,
 ) -> Result<bool, Status> {
+    slowly(command, io).or_else(|refused| over_list(command, io, refused))
+}
+
+/// Plans a `refused` command again if its SGL is in the capsule.
+#[cold]
+pub(in crate::reactor) fn over_list(
+    command: &mut Command<'_>,
+    io: &mut Io,
+    refused: Status,
+) -> Result<bool, Status> {
+    let is_list = refused.code() == Status::SGL_DESCRIPTOR_TYPE_INVALID && lists::fold(command)?;
+    if !is_list {
+        return Err(refused);
+    }
+    io.disks.end(command.request, &mut io.ring);
+    let planned = slowly(command, io)?;
+    lists::spread(command.request);
+    Ok(planned)
+}
+
+fn slowly(command: &mut Command<'_>, io: &mut Io) -> Result<bool, Status> {
     let queue = &*command.queue;
     let association = queue.association.as_ref();
-    let association = association.expect("only commands of I/O queues are paired");
+    let association = association.expect("only commands of I/O queues are planned");
     plan(command.request, association, queue.port, &mut io.disks)
 }
 

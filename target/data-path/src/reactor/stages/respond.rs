@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use cairn_disk::Arena;
-use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList};
+use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::io::OperationKind;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
+use super::lists;
 use super::sent;
 use crate::capsules::write_response;
 use crate::ids::QpairId;
@@ -18,18 +19,22 @@ use crate::reactor::copying;
 use crate::reactor::count::count_end;
 use crate::reactor::io::Io;
 use crate::reactor::ordering;
-use crate::reactor::queues::{Queues, Wait};
+use crate::reactor::queues::{Broken, Queues, Wait};
 use crate::reactor::time::Now;
-use crate::request::{Request, RequestId, Stage, Task};
-use crate::work_id::WorkKind;
+use crate::request::{OWN_WORK, Request, RequestId, Stage, Task};
+use crate::work_id::{WorkId, WorkKind};
 
 /// Work requests of one response: WRITE and SEND.
-const RESPONSE_WORK: usize = 2;
+const RESPONSE_WORK: usize = OWN_WORK as usize;
 
+/// Returns false for data in several pieces ([`lists::write`]).
 #[inline]
 fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
-    let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
-    let send_work = if to_host { 2 } else { 1 };
+    let send_work = match request.transfer {
+        DataTransfer::ToHost(_) => OWN_WORK,
+        DataTransfer::ToHostList(_) => return false,
+        _ => 1,
+    };
     let enough = queue.send_credits >= send_work;
     if enough {
         queue.send_credits -= send_work;
@@ -103,7 +108,10 @@ pub(in crate::reactor) fn pass(
 ) -> Stop {
     let Command { request, queue, .. } = &mut command;
     request.end(status, result, now.ns);
-    let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
+    let to_host = matches!(
+        request.transfer,
+        DataTransfer::ToHost(_) | DataTransfer::ToHostList(_)
+    );
     if status != Status::SUCCESS && to_host {
         request.transfer = DataTransfer::None;
     }
@@ -125,11 +133,49 @@ pub(in crate::reactor) fn pass(
     Stop::Nowhere
 }
 
-pub(in crate::reactor) fn wait(queues: &mut Queues, id: RequestId) {
-    let queue = &mut queues.qpairs[queues.requests[id].qpair];
-    let waiting = &mut queue.awaiting_send;
+pub(in crate::reactor) fn enter(queues: &mut Queues, io: &Io, now: &Now, id: RequestId) {
+    let qpair = queues.requests[id].qpair;
+    let waiting = &mut queues.qpairs[qpair].awaiting_send;
     queues.requests.push_back(waiting, id, Stage::AwaitingSend);
-    queues.count_wait(id, Wait::Send);
+    if lists::is_response(&queues.requests[id]) {
+        pump_sends(queues, io, now, qpair);
+    }
+    if queues.requests[id].stage() == Stage::AwaitingSend {
+        queues.count_wait(id, Wait::Send);
+    }
+}
+
+/// Continues a response after WRITEs without SEND, and returns as [`sent::send_ended`].
+pub(in crate::reactor) fn writes_ended(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    work: WorkId,
+    status: WorkStatus,
+) -> Result<Option<QpairId>, Broken> {
+    let Command {
+        id,
+        request,
+        queue,
+        free,
+        ..
+    } = queues.command_of(work);
+    let qpair = request.qpair;
+    request.set_stage(Stage::Writing, Stage::Running);
+    let work = request.send_work.into();
+    queue.send_credits += work;
+    free.give_back(work);
+    queue.work_returned(now.at);
+    if queue.is_open() && status.is_success() {
+        enter(queues, io, now, id);
+    } else {
+        sent::abandon(queues, io, id);
+    }
+    if !status.is_success() {
+        return Err(queues.work_failed(qpair, WorkKind::LastWrite, status));
+    }
+    let queue = &queues.qpairs[qpair];
+    Ok((queue.is_open() && queue.has_waiting()).then_some(qpair))
 }
 
 pub(in crate::reactor) fn finish(
@@ -144,7 +190,7 @@ pub(in crate::reactor) fn finish(
         return finish_pair(queues, io, now, id, status);
     }
     if pass(queues.command(id), io, now, status, result) == Stop::Respond {
-        wait(queues, id);
+        enter(queues, io, now, id);
     }
 }
 
@@ -201,12 +247,22 @@ pub(in crate::reactor) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qp
         let Some(id) = queue.awaiting_send.front() else {
             return;
         };
-        if !claim_send(&mut queues.requests[id], queue) {
+        let request = &mut queues.requests[id];
+        let is_list = lists::is_response(request);
+        let claimed = match is_list {
+            true => lists::may_respond(queue),
+            false => claim_send(request, queue),
+        };
+        if !claimed {
             return;
         }
         queues.requests.pop_front(&mut queue.awaiting_send);
         let mut command = queues.command(id);
-        command.make_room(RESPONSE_WORK);
+        if !is_list {
+            command.make_room(RESPONSE_WORK);
+        } else if !lists::write(&mut command, &io.arena, now.at) {
+            continue;
+        }
         respond(command, &io.arena, now.at);
     }
 }

@@ -10,7 +10,7 @@ use crate::reactor::io::Io;
 use crate::reactor::ordering;
 use crate::reactor::queues::{Broken, Queues};
 use crate::reactor::time::Now;
-use crate::request::{RequestId, Stage};
+use crate::request::{OWN_WORK, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 /// Frees the requests of a signaled SEND and of the unsignaled SENDs before it. Returns the queue
@@ -27,9 +27,18 @@ pub(in crate::reactor) fn send_ended(
     let qpair = command.request.qpair;
     let mut last = None;
     let others_wait = loop {
-        let Command { request, queue, .. } = &mut command;
+        let Command {
+            request,
+            queue,
+            free: spare,
+            ..
+        } = &mut command;
         let before = request.sent();
-        queue.send_credits += u32::from(request.send_work);
+        let work = u32::from(request.send_work);
+        queue.send_credits += work;
+        if work > OWN_WORK {
+            spare.give_back(work);
+        }
         queue.work_returned(now.at);
         let others_wait = queue.is_open() && queue.has_waiting();
         if request.close_after.is_some() {
