@@ -122,9 +122,10 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
+static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+
 /// Loads the libraries, which stay loaded. After a failure, the next call retries.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
-    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {
         return Ok(functions);
     }
@@ -133,7 +134,27 @@ pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
             "librbd is too old: {error}: Ceph 16 (Pacific) or later is needed"
         ))
     })?;
-    Ok(FUNCTIONS.get_or_init(|| found))
+    let functions = FUNCTIONS.get_or_init(|| found);
+    skip_destructors();
+    Ok(functions)
+}
+
+/// If the libraries are loaded, lets exit(3) end the process without the C++ destructors registered
+/// before this call: threads of the libraries may still use the objects.
+pub(crate) fn skip_destructors() {
+    if FUNCTIONS.get().is_none() {
+        return;
+    }
+    unsafe extern "C" {
+        fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    }
+    extern "C" fn end(status: c_int, _: *mut c_void) {
+        // SAFETY: the call only ends the process.
+        unsafe { libc::_exit(status) }
+    }
+    // SAFETY: glibc declares the function so; `end` needs no argument. The newest registered
+    // function runs first.
+    unsafe { on_exit(end, std::ptr::null_mut()) };
 }
 
 fn load(name: &'static str) -> Result<&'static Library, OpenError> {
