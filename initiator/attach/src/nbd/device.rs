@@ -114,7 +114,13 @@ impl Device {
         attribute(&mut body, ATTR_BACKEND_IDENTIFIER, &terminated(identifier));
         attribute(&mut body, ATTR_SOCKETS | NESTED, &sockets(&kernel));
         let taken = device.call(CMD_RECONFIGURE, libc::NLM_F_ACK, &body);
-        taken.map_err(|error| Error::os(format!("taking over /dev/nbd{index}"), error))?;
+        taken.map_err(|error| match error.raw_os_error() {
+            // Linux found no broken connection.
+            Some(libc::ENOSPC) => {
+                Error::Unsupported(format!("/dev/nbd{index}: another process serves it"))
+            }
+            _ => Error::os(format!("taking over /dev/nbd{index}"), error),
+        })?;
         Ok((device, ours))
     }
 
@@ -171,7 +177,8 @@ fn open() -> Result<(Netlink, u16), Error> {
     let answer = netlink.request(GENL_ID_CTRL, 0, &message);
     let answer = answer.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT) => Error::Unsupported(
-            "the kernel has no NBD client: modprobe nbd, or serve another client by --socket PATH"
+            "the kernel has neither ublk nor an NBD client: modprobe ublk_drv or nbd, or serve \
+             another client by --socket PATH"
                 .to_owned(),
         ),
         _ => Error::os("asking for the kernel's NBD client", error),

@@ -277,7 +277,13 @@ impl Control {
 
     pub(super) fn begin_recovery(&mut self) -> Result<(), Error> {
         let begun = self.call(START_USER_RECOVERY, NOTHING, 0);
-        begun.map_err(|error| self.failed("taking over", error))
+        begun.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => Error::Unsupported(format!(
+                "/dev/ublkb{}: another process serves it",
+                self.number
+            )),
+            _ => self.failed("taking over", error),
+        })
     }
 
     /// Blocks until the queue is served.
