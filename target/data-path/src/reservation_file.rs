@@ -93,6 +93,13 @@ impl ReservationFile {
         }
     }
 
+    /// True if the file has this persistent state and is listed. Blocks on the file system.
+    pub fn holds(&self, state: &Reservations) -> bool {
+        let bytes = state.encode(self.uuid.as_bytes(), self.subnqn.raw());
+        fs::read(&self.path).is_ok_and(|stored| stored == bytes)
+            && self.entry.try_exists().is_ok_and(|exists| exists)
+    }
+
     /// Stores a persistent state durably; for any other state, removes the file. Blocks meanwhile.
     pub fn write(&self, state: &Reservations) -> io::Result<()> {
         if !state.is_persistent() {

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cairn_base::panics;
 use nvme_proto::reservation::{Change, HostId, Notice, Outcome, Reservations};
@@ -66,6 +66,7 @@ pub struct Ended {
 pub struct Reserving {
     can_persist: bool,
     state: Mutex<State>,
+    storing: Mutex<()>,
 }
 
 fn held(reservations: &Arc<Reservations>) -> Option<Arc<Reservations>> {
@@ -82,11 +83,19 @@ impl Reserving {
                 answered,
                 ..State::default()
             }),
+            storing: Mutex::default(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         panics::intact(self.state.lock(), "the reservations of a namespace")
+    }
+
+    /// Permits the caller alone to store the state. A caller reads the state afterwards, so that no
+    /// older state replaces a newer one in the file.
+    pub fn storing(&self) -> MutexGuard<'_, ()> {
+        // Poisoning is harmless.
+        self.storing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn can_persist(&self) -> bool {

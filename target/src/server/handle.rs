@@ -18,6 +18,7 @@ use super::listeners::{Drained, Which};
 use super::lookup::at_place;
 use super::reload::{ReloadScope, Reloading};
 use super::reserving::{self, NotCleared};
+use super::state_lock::StateDirectory;
 use crate::exposition::Observed;
 use crate::health::{Missing, Place};
 use cairn_data_path::audit::Audit;
@@ -42,6 +43,7 @@ pub(crate) struct Snapshot {
     pub(crate) at_next_start: Vec<String>,
     pub(crate) uptime: Duration,
     pub(crate) reactors: Vec<Arc<ReactorCounters>>,
+    pub(crate) state_directory: Option<Arc<StateDirectory>>,
 }
 
 pub(crate) struct Export<'a> {
@@ -273,5 +275,6 @@ fn snapshot_of(control: &ControlPlane) -> Snapshot {
         at_next_start: service.fixed.waiting().to_vec(),
         uptime: control.clock.now().duration_since(control.started),
         reactors: control.observed.reactors().to_vec(),
+        state_directory: service.exports.state_directory().cloned(),
     }
 }

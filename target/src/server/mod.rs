@@ -58,9 +58,9 @@ pub(crate) use handle::{Companion, Export, Handle, Snapshot};
 pub(crate) use keys::key_errors;
 pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{ReloadScope, Step};
-pub(crate) use reserving::NotCleared;
+pub(crate) use reserving::{NotCleared, store_again};
 pub use state_lock::StateInUse;
-pub(crate) use state_lock::{check_state, is_lock_file};
+pub(crate) use state_lock::{StateDirectory, check_state, is_lock_file};
 pub use stepped::SteppedTarget;
 
 /// Time limit to close Ceph images; a close waits for the cluster's OSDs.

@@ -1,5 +1,6 @@
 //! Changes of reservations: stored, enforced at all reactors, then answered.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -112,10 +113,31 @@ impl Flushes {
     }
 }
 
+/// Stores persistent reservations again if their file is missing or older, such as a restored copy.
+/// Returns true if stored. Blocks on the file system.
+pub(crate) fn store_again(namespace: &Namespace) -> io::Result<bool> {
+    let Some(file) = &namespace.reservation_file else {
+        return Ok(false);
+    };
+    let reserving = namespace.reserving();
+    let _storing = reserving.storing();
+    // A pending change may have stored its state. No change that must be stored can end after this
+    // check while `_storing` exists.
+    if reserving.to_store().is_some() {
+        return Ok(false);
+    }
+    let state = reserving.answered();
+    if !state.is_persistent() || file.holds(&state) {
+        return Ok(false);
+    }
+    file.write(&state).map(|()| true)
+}
+
 fn keep(namespace: &Namespace, state: &Reservations) -> bool {
     let Some(file) = &namespace.reservation_file else {
         return false;
     };
+    let _storing = namespace.reserving().storing();
     let Err(error) = file.write(state) else {
         return true;
     };

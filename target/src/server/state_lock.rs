@@ -24,7 +24,7 @@ fn of_process(pid: Option<u32>) -> String {
 
 /// State directory of a target, locked at the start or once it is mounted.
 #[derive(Debug)]
-pub(super) struct StateDirectory {
+pub(crate) struct StateDirectory {
     folder: PathBuf,
     held: Mutex<Option<PathLock>>,
 }
@@ -37,13 +37,13 @@ impl StateDirectory {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.folder
     }
 
     /// Locks the directory. A missing or read-only one is no error here, because its files cannot
     /// change. Blocks on the file system.
-    pub(super) fn lock(&self) -> Result<(), StateInUse> {
+    pub(crate) fn lock(&self) -> Result<(), StateInUse> {
         let path = lock_file(&self.folder);
         // Poisoning is harmless.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,6 +59,14 @@ impl StateDirectory {
             Err(_) => {}
         }
         Ok(())
+    }
+
+    /// True if another target has locked the directory, which was replaced. Blocks on the file
+    /// system.
+    pub(crate) fn has_another_owner(&self) -> bool {
+        let path = lock_file(&self.folder);
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        !held.as_ref().is_some_and(|lock| lock.is_at(&path)) && PathLock::is_taken(&path)
     }
 }
 

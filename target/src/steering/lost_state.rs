@@ -1,22 +1,30 @@
-//! Detects a lost directory of persistent reservations.
+//! Detects a lost directory of persistent reservations. Once it is back, stores the reservations in
+//! force there, and locks it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_data_path::namespace::Namespace;
 use cairn_data_path::reservation_file::RESERVATIONS_END;
 use tokio::time::{sleep, timeout};
 
 use crate::files;
-use crate::server::{Handle, Snapshot};
+use crate::server::{Handle, Snapshot, StateDirectory, store_again};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Logs and counts each loss and each return of the directory.
+/// Remedy of a loss.
+pub(super) const REMEDY: &str = "mount it, or make an empty one, before this target ends: the \
+                                 target then stores its reservations there";
+
+/// Repairs, logs and counts each loss and each return of the directory.
 pub(super) async fn watch(handle: Handle) {
     let mut known = None;
     while let Some(snapshot) = handle.snapshot().await {
+        repair(&snapshot).await;
         let lost = look_within(&snapshot, INTERVAL, "watch").await;
         if lost.is_some() || snapshot.config.target.state_directory.is_some() {
             handle.note_state(lost.is_some());
@@ -38,11 +46,50 @@ fn log(loss: Option<&(PathBuf, String)>, is_lost: bool) {
         // Logged once for each change of the state directory.
         tracing::warn!(
             %folder, why,
-            "state_directory is lost: restore it from a backup before the target ends; {RESERVATIONS_END}"
+            "state_directory is lost: {REMEDY}; at a start, {RESERVATIONS_END}"
         );
     } else {
         // Logged once for each change of the state directory.
         tracing::info!(%folder, "state_directory is complete again");
+    }
+}
+
+async fn repair(snapshot: &Snapshot) {
+    let Some(state) = snapshot.state_directory.clone() else {
+        return;
+    };
+    let exports = snapshot.exports();
+    let namespaces: Vec<Arc<Namespace>> = exports.map(|one| one.entry.namespace).collect();
+    // A result that comes too late is that of the next check.
+    let call = state.path().join("repair");
+    let _ = timeout(
+        INTERVAL,
+        files::call(&call, move |_| repaired(&state, &namespaces)),
+    )
+    .await;
+}
+
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+fn repaired(state: &StateDirectory, namespaces: &[Arc<Namespace>]) {
+    if !state.path().is_dir() || state.lock().is_err() {
+        return;
+    }
+    for namespace in namespaces {
+        let file = namespace.reservation_file.as_ref();
+        let file = file.map_or_else(String::new, |file| file.path().display().to_string());
+        match store_again(namespace) {
+            Ok(false) => {}
+            // Logged when a file of reservations is lost or replaced.
+            Ok(true) => tracing::warn!(
+                file,
+                "the file of reservations was missing or older: it has those in force again"
+            ),
+            Err(error) => {
+                // Logged every few seconds while the directory cannot be written.
+                tracing::warn!(file, %error, "the reservations in force cannot be stored again");
+                return;
+            }
+        }
     }
 }
 
@@ -71,10 +118,13 @@ async fn look_within(
         }
     }
     let folder = folder?;
+    let state = snapshot.state_directory.clone();
     // Each caller has a separate path, because a late call makes other calls for its path fail.
     let call = folder.join(caller);
     let at = folder.clone();
-    let looked = files::call(&call, move |_| loss(&at, &stored));
+    let looked = files::call(&call, move |_| {
+        loss(&at, &stored).or_else(|| taken(state.as_deref()?))
+    });
     let why = match timeout(patience, looked).await {
         Err(_) => Some("no answer of its disk".to_owned()),
         Ok(looked) => looked.unwrap_or_else(|error| Some(error.to_string())),
@@ -92,4 +142,9 @@ fn loss(folder: &Path, stored: &[PathBuf]) -> Option<String> {
     let lost = |file: &&PathBuf| matches!(file.try_exists(), Ok(false));
     let lost = stored.iter().filter(lost).count();
     (lost > 0).then(|| format!("{lost} of its files of persistent reservations are missing"))
+}
+
+fn taken(state: &StateDirectory) -> Option<String> {
+    let is_taken = state.has_another_owner();
+    is_taken.then(|| "it was replaced, and another target uses it: stop that target".to_owned())
 }

@@ -15,6 +15,7 @@ use nvme_proto::wire::Quoted;
 
 use super::last_copies::removal;
 use super::losses::leads_to;
+use super::lost_state;
 use super::published::Facts;
 use super::stale::Stale;
 use super::views::{FAILED, deletion};
@@ -333,7 +334,7 @@ fn configuration(seen: &Observations<'_>) -> Option<Problem> {
 fn state_directory(seen: &Observations<'_>) -> Option<Problem> {
     let (folder, why) = seen.lost_state.as_ref()?;
     let what = format!("state_directory {}", folder.display());
-    let remedy = format!("restore it from a backup before the target ends; {RESERVATIONS_END}");
+    let remedy = format!("{}; at a start, {RESERVATIONS_END}", lost_state::REMEDY);
     Some(problem("state", what, None, why, remedy))
 }
 

@@ -262,10 +262,10 @@ fn a_clear_persists_or_is_refused() {
     assert_eq!(problems(), "[]");
     std::fs::remove_dir_all(&kept).unwrap();
     let said = problems();
-    assert!(said.contains("restore it from a backup"), "{said}");
+    assert!(said.contains("before this target ends"), "{said}");
     let check = target.command(&["check", target.config().to_str().unwrap()]);
     let said = String::from_utf8_lossy(&check.stderr);
-    assert!(said.contains("restore it from a backup"), "{said}");
+    assert!(said.contains("before this target ends"), "{said}");
     assert_eq!(check.status.code(), Some(1), "{said}");
     let reloaded = target.done("cairn_reload", json!({})).to_string();
     assert!(reloaded.contains("state_directory"), "{reloaded}");

@@ -31,11 +31,25 @@ fn run(target: &Steered, verb: &[&str], file: &Path) -> (Option<i32>, String) {
     (ended.status.code(), said)
 }
 
-fn persist(target: &Steered) {
+/// Writes the file of another target with this state directory.
+fn second(target: &Steered, state: &Path) -> PathBuf {
+    let other = target.folder.path().join("other.toml");
+    let socket = target.folder.path().join("other.sock");
+    let own_address = own_loopback_address();
+    let text = format!(
+        "[target]\nprovider = \"soft\"\nstate_directory = {state:?}\n[control]\nsocket = {socket:?}\n\
+         [[listener]]\naddress = \"{own_address}\"\n"
+    );
+    fs::write(&other, text).unwrap();
+    other
+}
+
+fn persist(target: &Steered) -> Member {
     let mut member = Member::of(target.connect("a"), 1, 7);
     let persist = RegisterCdw10(0).with_cptpl(RegisterCdw10::CPTPL_SET).0;
     member.register(persist).unwrap();
     member.acquire(Type::WriteExclusive).unwrap();
+    member
 }
 
 fn reservations(state: &Path) -> PathBuf {
@@ -74,14 +88,7 @@ fn a_state_directory_belongs_to_one_target() {
     let (mut target, state) = start();
     let (code, said) = run(&target, &["check"], &target.config());
     assert_eq!(code, Some(0), "{said}");
-    let other = target.folder.path().join("other.toml");
-    let socket = target.folder.path().join("other.sock");
-    let own_address = own_loopback_address();
-    let text = format!(
-        "[target]\nprovider = \"soft\"\nstate_directory = {state:?}\n[control]\nsocket = {socket:?}\n\
-         [[listener]]\naddress = \"{own_address}\"\n"
-    );
-    fs::write(&other, text).unwrap();
+    let other = second(&target, &state);
     let named = format!("another target (process ID {})", target.pid());
     for verb in [&["check"][..], &["serve", "--config"]] {
         let (code, said) = run(&target, verb, &other);
@@ -98,11 +105,10 @@ fn a_state_directory_belongs_to_one_target() {
 #[test]
 fn a_deleted_file_of_reservations_closes_its_disk() {
     let (mut target, state) = start();
-    persist(&target);
+    drop(persist(&target));
     let file = reservations(&state);
     let bytes = fs::read(&file).unwrap();
-    fs::remove_file(&file).unwrap();
-    target.crash_logged();
+    target.crash_logged_around(|| fs::remove_file(&file).unwrap());
     let problems = || target.done("cairn_status", json!({}))["problems"].to_string();
     let said = problems();
     assert!(
@@ -125,9 +131,10 @@ fn a_deleted_file_of_reservations_closes_its_disk() {
     let mut stranger = Member::of(target.connect("c"), 1, 0);
     assert!(!stranger.may_write());
     drop(stranger);
-    fs::remove_file(&file).unwrap();
-    fs::remove_file(state.join("index").join(file.file_stem().unwrap())).unwrap();
-    target.crash_logged();
+    target.crash_logged_around(|| {
+        fs::remove_file(&file).unwrap();
+        fs::remove_file(state.join("index").join(file.file_stem().unwrap())).unwrap();
+    });
     assert_eq!(
         target.done("cairn_status", json!({}))["problems"],
         json!([])
@@ -137,7 +144,7 @@ fn a_deleted_file_of_reservations_closes_its_disk() {
 #[test]
 fn a_state_directory_lost_by_a_running_target_is_logged_and_counted() {
     let (target, state) = start();
-    persist(&target);
+    drop(persist(&target));
     let page = || target.done("cairn_metrics_get", json!({})).to_string();
     until("the check", || {
         page().contains("cairn_state_directory_lost 0")
@@ -154,4 +161,34 @@ fn a_state_directory_lost_by_a_running_target_is_logged_and_counted() {
         page().contains("cairn_state_directory_lost 0")
     });
     assert_eq!(target.log().matches(line).count(), 1, "{}", target.log());
+}
+
+#[test]
+fn older_files_of_a_running_targets_reservations_are_replaced() {
+    let (mut target, state) = start();
+    let holder = persist(&target);
+    let older = reservations(&state);
+    let backup = fs::read(&older).unwrap();
+    let mut next = Member::of(target.connect("b"), 1, 9);
+    next.register(RegisterCdw10(0).with_cptpl(RegisterCdw10::CPTPL_SET).0)
+        .unwrap();
+    let newest = fs::read(&older).unwrap();
+    assert_ne!(newest, backup);
+    drop((holder, next));
+    for damage in [Some(&backup), None] {
+        fs::remove_dir_all(&state).unwrap();
+        fs::create_dir(&state).unwrap();
+        if let Some(backup) = damage {
+            fs::write(&older, backup).unwrap();
+        }
+        until("the newest state", || {
+            fs::read(&older).is_ok_and(|bytes| bytes == newest)
+        });
+        assert_eq!(target.done("cairn_status", json!({}))["health"], "ok");
+        let (code, said) = run(&target, &["check"], &second(&target, &state));
+        assert!(code == Some(2) && said.contains("another target"), "{said}");
+    }
+    target.crash_logged();
+    let mut stranger = Member::of(target.connect("c"), 1, 0);
+    assert!(!stranger.may_write());
 }

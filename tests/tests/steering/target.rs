@@ -218,6 +218,14 @@ impl Steered {
         self.crash_by(&LOGGED);
     }
 
+    /// Calls `change` between the crash and the next start.
+    pub(crate) fn crash_logged_around(&mut self, change: impl FnOnce()) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        change();
+        self.child = Self::serve(&self.config(), &LOGGED);
+    }
+
     fn crash_by(&mut self, wrapper: &[&str]) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

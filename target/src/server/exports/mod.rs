@@ -63,6 +63,10 @@ impl Exports {
         }
     }
 
+    pub(crate) fn state_directory(&self) -> Option<&Arc<StateDirectory>> {
+        self.state_directory.as_ref()
+    }
+
     pub(crate) fn lock_state(&self) -> Result<(), StateInUse> {
         let Some(state) = &self.state_directory else {
             return Ok(());
