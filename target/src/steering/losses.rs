@@ -41,18 +41,16 @@ impl Before {
     pub(super) fn losses(&self, now: &Snapshot) -> Vec<String> {
         let change = Change::between(&self.config, &now.config);
         let mut all = self.losses_by(&change, |_| true);
-        for (nqn, own) in &change.former {
-            if let Some(present) = change.present.get(nqn) {
-                all.extend(unauthenticated(own, present));
-            }
-        }
+        all.extend(change.former.keys().flat_map(|nqn| change.opened(nqn)));
         all
     }
 
-    /// Returns the sentences about one subsystem, except those about its authentication.
+    /// Returns the sentences about one subsystem.
     pub(super) fn losses_at(&self, now: &Snapshot, nqn: &str) -> Vec<String> {
         let change = Change::between(&self.config, &now.config);
-        self.losses_by(&change, |other| other == nqn)
+        let mut all = self.losses_by(&change, |other| other == nqn);
+        all.extend(change.opened(nqn));
+        all
     }
 
     fn losses_by(&self, change: &Change<'_>, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
@@ -96,6 +94,14 @@ impl<'a> Change<'a> {
     fn keeps(&self, nqn: &str, nsid: u32) -> bool {
         let own = self.present.get(nqn);
         own.is_some_and(|own| own.namespaces.iter().any(|one| one.nsid == nsid))
+    }
+
+    /// Returns the sentences about hosts that no longer authenticate to a remaining subsystem.
+    fn opened(&self, nqn: &str) -> Vec<String> {
+        match (self.former.get(nqn), self.present.get(nqn)) {
+            (Some(own), Some(present)) => unauthenticated(own, present),
+            _ => Vec::new(),
+        }
     }
 
     /// Returns a sentence if the connection's subsystem, or its listener there, is gone.
