@@ -217,7 +217,7 @@ impl Disk {
     }
 }
 
-/// Writes blocks until `is_over`, then reads them back. Returns their number.
+/// Writes blocks until `is_over`, then reads them back. Returns the number of writes.
 fn load(disk: &Disk, writer: u64, area: u64, is_over: &AtomicBool) -> Result<u64> {
     let mut disk = disk.open()?;
     let mut block = Aligned::new();

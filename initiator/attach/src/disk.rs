@@ -18,6 +18,8 @@ const BLOCKS_MAX: u32 = 1 << 16;
 pub(crate) const REQUESTS_MAX: u32 = 4096;
 /// Timeout of [`Disk::close`].
 const CLOSE: Duration = Duration::from_secs(10);
+/// Result of a command that no controller answered.
+const NO_ANSWER: Errno = Errno(libc::EIO);
 /// Size of a range of Dataset Management.
 const RANGE_BYTES: usize = 16;
 
@@ -159,12 +161,6 @@ impl<T: Copy> Disk<T> {
         self.failure.take()
     }
 
-    /// Number of requests that have not ended.
-    #[must_use]
-    pub fn outstanding(&self) -> usize {
-        self.jobs.len()
-    }
-
     /// Shuts down the controllers. Requests under way are left.
     pub fn close(mut self) -> Result<(), HostError> {
         self.paths.set_timeout(CLOSE);
@@ -216,7 +212,7 @@ impl<T: Copy> Disk<T> {
                 self.commands[slot] = Some((key, step.piece));
                 job.in_flight += 1;
             }
-            Err(error) => job.fail(errno_of(&error)),
+            Err(_) => job.fail(NO_ANSWER),
         }
     }
 
@@ -239,7 +235,7 @@ impl<T: Copy> Disk<T> {
                 let status = response.cqe.status();
                 errno_of_status(status).map_err(|errno| (errno, status.to_string()))
             }
-            Err(error) => Err((errno_of(error), error.to_string())),
+            Err(error) => Err((NO_ANSWER, error.to_string())),
         };
         if let Err((errno, why)) = result {
             let Job {
@@ -352,14 +348,4 @@ fn errno_of_status(status: Status) -> Result<(), Errno> {
         Status::UNRECOVERED_READ_ERROR => libc::ENODATA,
         _ => libc::EIO,
     }))
-}
-
-fn errno_of(error: &HostError) -> Errno {
-    match error {
-        HostError::Status { status, .. } => match errno_of_status(*status) {
-            Err(errno) => errno,
-            Ok(()) => Errno(libc::EIO),
-        },
-        _ => Errno(libc::EIO),
-    }
 }

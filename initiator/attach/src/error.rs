@@ -8,12 +8,12 @@ pub enum Error {
     /// Error of the host.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Error of the operating system.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Os {
-        /// Failed step, with its object.
+        /// The step that failed, and the object.
         what: String,
-        /// Cause.
+        /// Error of the system call.
         source: io::Error,
     },
     /// The disk cannot be attached in this way.

@@ -51,7 +51,7 @@ pub trait Watch {
 /// front end is over.
 ///
 /// # Errors
-/// All paths are lost for good, or the front end fails.
+/// No path will return, or the front end fails.
 pub fn run<F: Front>(
     front: &mut F,
     disk: &mut Disk<F::Tag>,

@@ -1,7 +1,5 @@
 //! Requests of a local disk, and their division into NVMe commands.
 
-use std::fmt;
-
 use cairn_initiator::Buffer;
 
 /// Operation on a range of bytes.
@@ -41,18 +39,12 @@ impl Operation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-impl fmt::Display for Errno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        std::io::Error::from_raw_os_error(self.0).fmt(f)
-    }
-}
-
 /// Request of a front end, such as a connection of NBD.
 #[derive(Debug)]
 pub struct Request<T> {
     /// Identifies the request to its front end.
     pub tag: T,
-    /// What to do.
+    /// Operation on the range.
     pub operation: Operation,
     /// First byte.
     pub offset: u64,

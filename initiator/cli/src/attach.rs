@@ -20,11 +20,10 @@ use clap::{Args, ValueEnum};
 use uuid::Uuid;
 
 use super::Result;
-use super::address::Address;
 use super::number::number;
 use super::output::print;
 use super::paths::Paths;
-use super::session::{Session, namespace, text};
+use super::session::{Found, Where, text};
 
 /// Time for opening a block device.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,10 +67,7 @@ pub(super) struct Attach {
     #[command(flatten)]
     paths: Paths,
     #[command(flatten)]
-    address: Address,
-    /// Namespace; required only if there are several
-    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
-    namespace_id: Option<u32>,
+    place: Where,
 }
 
 /// Name of an attached namespace.
@@ -178,7 +174,7 @@ impl Attach {
                 nbd::Device::take_over(number, identifier)
             }
             None => {
-                let patience = self.address.patience_s();
+                let patience = self.place.address.patience_s();
                 nbd::Device::create(self.device, &disk.limits(), identifier, patience)
             }
         }
@@ -225,16 +221,16 @@ impl Attach {
         disk.close().map_err(text)
     }
 
-    /// Connects all paths.
+    /// Connects all paths to the selected namespace.
     fn disk<T: Copy>(&self) -> Result<(Disk<T>, Name)> {
-        let session = Session::new(&self.address)?;
-        let nqn = session.subsystem()?;
-        let mut host = session.connect_to(nqn, 1)?;
-        let found = namespace(&mut host, self.namespace_id)?;
-        found.disk()?;
-        host.shutdown().map_err(text)?;
+        let Found {
+            session,
+            subsystem: nqn,
+            namespace: found,
+            ..
+        } = self.place.find()?;
         let options = session.options(nqn)?;
-        let paths = self.paths.with(&self.address, options)?;
+        let paths = self.paths.with(&self.place.address, options)?;
         let provider = session.provided.provider();
         let options = self.paths.options(found.nsid);
         let paths = Multipath::connect(&**provider, paths, options).map_err(text)?;
@@ -254,7 +250,7 @@ impl Attach {
     }
 }
 
-/// Binds the socket. Returns true beside it if a killed process left the socket's file.
+/// Binds the socket. The second result is true if a killed process left the file of a socket.
 fn listen(path: &Path) -> Result<(UnixListener, bool)> {
     let shown = path.display();
     let is_left = match UnixStream::connect(path) {

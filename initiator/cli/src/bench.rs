@@ -9,34 +9,23 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 use super::Result;
-use super::address::Address;
-use super::number::{number, number_in};
+use super::number::number_in;
 use super::output::print;
 use super::paths::Paths;
-use super::session::{Session, namespace, text};
+use super::session::{Found, Session, Where, text};
 use cairn_bench::{
     BenchResult, FIO_ITSELF, Job, KEYS, Key, Lanes, MultipathLanes, NvmeLanes, report, run,
 };
 use cairn_initiator::Event;
 
-/// Selection of the namespace.
-#[derive(Debug, Args)]
-struct Where {
-    #[command(flatten)]
-    address: Address,
-    /// Namespace; required only if there are several
-    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
-    namespace_id: Option<u32>,
-}
-
 impl Where {
     fn lanes(&self, prints: bool) -> Result<(Session, NvmeLanes)> {
-        let session = Session::new(&self.address)?;
-        let subsystem = session.subsystem()?;
-        let mut host = session.connect_to(subsystem, 1)?;
-        let namespace = namespace(&mut host, self.namespace_id)?;
-        let format = namespace.format(&host)?;
-        host.shutdown().map_err(text)?;
+        let Found {
+            session,
+            subsystem,
+            namespace,
+            format,
+        } = self.find()?;
         if prints {
             print_message(format_args!(
                 "namespace {} of {}: {} blocks of {} bytes, by {}",

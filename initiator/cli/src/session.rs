@@ -6,8 +6,11 @@ use nvme_proto::wire::Nqn;
 use nvme_proto::wire::identify::IdentifyNamespace;
 use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType};
 
+use clap::Args;
+
 use super::Result;
 use super::address::Address;
+use super::number::number;
 use cairn_bench::Format;
 use cairn_initiator::providers::Provided;
 use cairn_initiator::{DiscoveryLog, Host, HostError, HostOptions, Namespace as Disk, Recovery};
@@ -26,6 +29,42 @@ pub(super) struct Namespace {
     pub(super) identity: Box<IdentifyNamespace>,
     /// Opened namespace, or the reason why this host does not support it.
     disk: Result<Disk>,
+}
+
+/// Selection of a namespace.
+#[derive(Debug, Args)]
+pub(super) struct Where {
+    #[command(flatten)]
+    pub(super) address: Address,
+    /// Namespace; required only if there are several
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
+    namespace_id: Option<u32>,
+}
+
+/// Selected namespace, which this host supports.
+pub(super) struct Found {
+    pub(super) session: Session,
+    pub(super) subsystem: Nqn,
+    pub(super) namespace: Namespace,
+    pub(super) format: Format,
+}
+
+impl Where {
+    /// Connects to find the namespace, and disconnects.
+    pub(super) fn find(&self) -> Result<Found> {
+        let session = Session::new(&self.address)?;
+        let subsystem = session.subsystem()?;
+        let mut host = session.connect_to(subsystem, 1)?;
+        let namespace = namespace(&mut host, self.namespace_id)?;
+        let format = namespace.format(&host)?;
+        host.shutdown().map_err(text)?;
+        Ok(Found {
+            session,
+            subsystem,
+            namespace,
+            format,
+        })
+    }
 }
 
 impl Session {

@@ -45,8 +45,8 @@ impl Connection {
         self.session.is_over(self.is_broken)
     }
 
-    /// Receives what the client has sent, as far as there is room. Returns true if there was
-    /// something.
+    /// Receives the client's next bytes into the session's room. Returns true if the client has
+    /// sent bytes or is gone.
     pub(super) fn receive(&mut self) -> bool {
         let room = self.session.room();
         if room.is_empty() || self.is_broken {
@@ -65,7 +65,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the client can take. Returns true if there was something.
+    /// Sends output until the client's socket is full. Returns true if output was sent.
     pub(super) fn send(&mut self) -> bool {
         let mut progress = false;
         while !self.is_broken {

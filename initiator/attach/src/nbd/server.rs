@@ -1,6 +1,6 @@
 //! Connections of NBD clients to one namespace.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::front::Front;
 use crate::request::Done;
 
-/// NBD server. Each connection has memory of its own, so that a client that does not read its
-/// replies delays no other client.
+/// NBD server. A client that does not read its replies delays no other client, because connections
+/// share no memory.
 #[derive(Debug)]
 pub struct Nbd {
     listener: Option<UnixListener>,
@@ -48,22 +48,14 @@ impl Nbd {
         Ok(())
     }
 
-    /// Number of open connections.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.connections.len()
-    }
-
     fn accept(&mut self, disk: &Disk<Tag<Key>>) -> Result<bool, Error> {
         let mut progress = false;
         while let Some(listener) = &self.listener
             && self.connections.vacant().is_some()
         {
-            let socket = match listener.accept() {
-                Ok((socket, _)) => socket,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // The client left, or file descriptors are used up: other clients go on.
-                Err(_) => break,
+            // Without a client, or without file descriptors for it, the other clients go on.
+            let Ok((socket, _)) = listener.accept() else {
+                break;
             };
             let session = Session::with_handshake(disk.limits(), memory(disk)?);
             if let Ok(connection) = Connection::new(socket, session) {

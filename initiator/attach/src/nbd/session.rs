@@ -7,8 +7,8 @@ use cairn_initiator::Buffer;
 use super::PAYLOAD_BYTES_MAX;
 use super::handshake::{Handshake, Progress};
 use super::wire::{
-    CHUNK_DONE, CHUNK_ERROR, CHUNK_NONE, CHUNK_OFFSET_DATA, Header, Parsed, REQUEST_BYTES,
-    SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, error_number, parse,
+    CHUNK_DONE, CHUNK_ERROR, CHUNK_OFFSET_DATA, Header, Parsed, REQUEST_BYTES, SIMPLE_REPLY_MAGIC,
+    STRUCTURED_REPLY_MAGIC, error_number, parse,
 };
 use crate::request::{Done, Errno, Limits, Operation, Request};
 
@@ -283,8 +283,7 @@ impl Session {
         let mut head = Vec::with_capacity(32);
         if is_structured && tag.is_read {
             let (kind, length) = match result {
-                Ok(()) if tag.bytes > 0 => (CHUNK_OFFSET_DATA, 8 + tag.bytes),
-                Ok(()) => (CHUNK_NONE, 0),
+                Ok(()) => (CHUNK_OFFSET_DATA, 8 + tag.bytes),
                 Err(_) => (CHUNK_ERROR, 6),
             };
             head.extend(STRUCTURED_REPLY_MAGIC.to_be_bytes());

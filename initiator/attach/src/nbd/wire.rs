@@ -62,7 +62,6 @@ mod command {
 }
 
 pub(super) const CHUNK_DONE: u16 = 1;
-pub(super) const CHUNK_NONE: u16 = 0;
 pub(super) const CHUNK_OFFSET_DATA: u16 = 1;
 pub(super) const CHUNK_ERROR: u16 = 1 << 15 | 1;
 
@@ -114,26 +113,23 @@ pub(super) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Parsed {
     }
     let (flags, kind) = (be16(bytes, 4), be16(bytes, 6));
     let fua = flags & FLAG_FUA != 0;
-    let (operation, allowed) = match kind {
-        READ => (Operation::Read, FLAG_DF),
-        WRITE => (Operation::Write { fua }, FLAG_FUA),
+    // FUA is permitted with each operation.
+    let (operation, other_flags) = match kind {
+        READ => (Some(Operation::Read), FLAG_DF),
+        WRITE => (Some(Operation::Write { fua }), 0),
         DISC => return Parsed::Disconnect,
-        FLUSH => (Operation::Flush, 0),
+        FLUSH => (Some(Operation::Flush), 0),
         // Discarded blocks have undefined data, durable or not, so FUA has no effect.
-        TRIM => (Operation::Discard, FLAG_FUA),
+        TRIM => (Some(Operation::Discard), 0),
         WRITE_ZEROES => {
             let unmap = flags & FLAG_NO_HOLE == 0;
-            (Operation::Zero { unmap, fua }, FLAG_FUA | FLAG_NO_HOLE)
+            (Some(Operation::Zero { unmap, fua }), FLAG_NO_HOLE)
         }
-        _ => (Operation::Flush, 0),
+        _ => (None, 0),
     };
-    let is_valid = (kind <= TRIM || kind == WRITE_ZEROES) && flags & !(allowed | FLAG_FUA) == 0;
+    let operation = operation.filter(|_| flags & !(FLAG_FUA | other_flags) == 0);
     Parsed::Request(Header {
-        operation: if is_valid {
-            Ok(operation)
-        } else {
-            Err(Errno(libc::EINVAL))
-        },
+        operation: operation.ok_or(Errno(libc::EINVAL)),
         has_payload: kind == WRITE,
         handle: be64(bytes, 8),
         offset: be64(bytes, 16),

@@ -21,7 +21,7 @@ const DEPTH: u16 = 128;
 /// Time in which Linux notices that the process of a device ended.
 const NOTICE: Duration = Duration::from_secs(10);
 
-/// Device `/dev/ublkbN` with one queue.
+/// Block device `/dev/ublkbN`, with one queue.
 pub struct Device {
     control: Control,
     mark: u64,
