@@ -23,7 +23,7 @@ pub use budget::USER_BYTES_MAX;
 pub use change::{Declared, Disk, Effect, Kind, Stage};
 pub use client::{CallError, Client, chosen_path};
 pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
-pub use lock::PathLock;
+pub use lock::{PathLock, of_process};
 #[cfg(feature = "fuzzing")]
 pub use message::parses;
 pub use message::{Error, Request};

@@ -10,7 +10,7 @@ use std::thread::{Builder, JoinHandle};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
-/// Locked file with the process ID of its owner; a drop unlocks it.
+/// Locked file that contains the owner's process ID. A drop unlocks the file.
 ///
 /// A thread with its own file descriptors has the file open, so that a killed process unlocks it
 /// even while another of its threads waits for a hung disk.
@@ -73,9 +73,15 @@ impl Drop for PathLock {
     }
 }
 
+/// Formats an owner for error messages; empty if unknown.
+#[must_use]
+pub fn of_process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
+}
+
 fn hold(path: &Path, locked: &SyncSender<io::Result<(u64, u64)>>, ended: &Receiver<()>) {
     // Linux before 5.9 fails: the threads then share their descriptors.
-    // SAFETY: With this flag, the call closes descriptors in this thread alone, which uses none.
+    // SAFETY: With this flag, the call closes descriptors of this thread only, which has opened none.
     unsafe {
         libc::syscall(
             libc::SYS_close_range,

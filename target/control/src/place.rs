@@ -10,7 +10,7 @@ use cairn_base::shell::shell_word;
 use rustix::fs::{Access, AtFlags, CWD, Gid, accessat, chown, statfs};
 use rustix::io::Errno;
 
-use crate::lock::PathLock;
+use crate::lock::{PathLock, of_process};
 
 /// Returns the default path: in `$RUNTIME_DIRECTORY` (service manager), `/run/cairn` (root) or
 /// `$XDG_RUNTIME_DIR/cairn`.
@@ -154,10 +154,6 @@ fn in_use(path: &Path) -> BindError {
         path: path.to_owned(),
         pid: PathLock::owner(&beside(path, ".lock")),
     }
-}
-
-fn of_process(pid: Option<u32>) -> String {
-    pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
 }
 
 fn folder_of(path: &Path) -> Option<&Path> {

@@ -16,6 +16,7 @@ use crate::health::Place;
 use crate::panics::Part;
 use cairn_data_path::namespace::Namespace;
 use cairn_data_path::registry::{ControlMessage, ReservationStep, Scope, SubsystemShared};
+use cairn_data_path::reservation_file::ReservationFile;
 
 #[derive(Debug)]
 pub(crate) enum NotCleared {
@@ -115,10 +116,7 @@ impl Flushes {
 
 /// Stores persistent reservations again if their file is missing or older, such as a restored copy.
 /// Returns true if stored. Blocks on the file system.
-pub(crate) fn store_again(namespace: &Namespace) -> io::Result<bool> {
-    let Some(file) = &namespace.reservation_file else {
-        return Ok(false);
-    };
+pub(crate) fn store_again(namespace: &Namespace, file: &ReservationFile) -> io::Result<bool> {
     let reserving = namespace.reserving();
     let _storing = reserving.storing();
     // A pending change may have stored its state. No change that must be stored can end after this

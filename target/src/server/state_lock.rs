@@ -1,9 +1,9 @@
 //! Lock on the state directory, whose files one target at a time may change.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cairn_control::PathLock;
+use cairn_control::{PathLock, of_process};
 
 /// Another target uses the state directory.
 #[derive(Debug, thiserror::Error)]
@@ -16,10 +16,6 @@ pub struct StateInUse {
     folder: PathBuf,
     /// Process ID of the other target; `None` if this user cannot read it.
     pub(crate) pid: Option<u32>,
-}
-
-fn of_process(pid: Option<u32>) -> String {
-    pid.map_or_else(String::new, |pid| format!(" (process ID {pid})"))
 }
 
 /// State directory of a target, locked at the start or once it is mounted.
@@ -45,9 +41,8 @@ impl StateDirectory {
     /// change. Blocks on the file system.
     pub(crate) fn lock(&self) -> Result<(), StateInUse> {
         let path = lock_file(&self.folder);
-        // Poisoning is harmless.
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.as_ref().is_some_and(|lock| lock.is_at(&path)) {
+        let mut held = self.held();
+        if is_at(held.as_ref(), &path) {
             return Ok(());
         }
         *held = None;
@@ -65,9 +60,17 @@ impl StateDirectory {
     /// system.
     pub(crate) fn has_another_owner(&self) -> bool {
         let path = lock_file(&self.folder);
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        !held.as_ref().is_some_and(|lock| lock.is_at(&path)) && PathLock::is_taken(&path)
+        !is_at(self.held().as_ref(), &path) && PathLock::is_taken(&path)
     }
+
+    fn held(&self) -> MutexGuard<'_, Option<PathLock>> {
+        // Poisoning is harmless.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_at(held: Option<&PathLock>, path: &Path) -> bool {
+    held.is_some_and(|lock| lock.is_at(path))
 }
 
 /// Fails if another target has locked the directory. Blocks on the file system.

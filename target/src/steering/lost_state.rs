@@ -75,18 +75,22 @@ fn repaired(state: &StateDirectory, namespaces: &[Arc<Namespace>]) {
         return;
     }
     for namespace in namespaces {
-        let file = namespace.reservation_file.as_ref();
-        let file = file.map_or_else(String::new, |file| file.path().display().to_string());
-        match store_again(namespace) {
+        let Some(file) = &namespace.reservation_file else {
+            continue;
+        };
+        match store_again(namespace, file) {
             Ok(false) => {}
             // Logged when a file of reservations is lost or replaced.
             Ok(true) => tracing::warn!(
-                file,
+                file = %file.path().display(),
                 "the file of reservations was missing or older: it has those in force again"
             ),
             Err(error) => {
                 // Logged every few seconds while the directory cannot be written.
-                tracing::warn!(file, %error, "the reservations in force cannot be stored again");
+                tracing::warn!(
+                    file = %file.path().display(), %error,
+                    "the reservations in force cannot be stored again"
+                );
                 return;
             }
         }

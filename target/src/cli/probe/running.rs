@@ -17,9 +17,9 @@ use crate::steering;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
     ControlSocket,
-    /// Disk with this `export`.
+    /// Value of a disk's `export`.
     Disk(String),
-    /// Listener with this address.
+    /// Address of a listener.
     Listener(String),
     MetricsPort,
     /// State directory that the target with this process ID has locked.
