@@ -16,6 +16,8 @@ pub mod entropy;
 #[cfg(feature = "std")]
 pub mod image_spec;
 #[cfg(feature = "std")]
+pub mod local_socket;
+#[cfg(feature = "std")]
 pub mod log;
 #[cfg(feature = "std")]
 pub mod mailbox;

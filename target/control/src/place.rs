@@ -1,13 +1,13 @@
 //! Path, lock and permissions of the control socket.
 
-use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
+use cairn_base::local_socket::{beside, listen, longest_path};
 use cairn_base::shell::shell_word;
-use rustix::fs::{Access, AtFlags, CWD, Gid, accessat, chown, statfs};
+use rustix::fs::{Access, AtFlags, CWD, Gid, accessat, statfs};
 use rustix::io::Errno;
 
 use crate::lock::{PathLock, of_process};
@@ -95,8 +95,7 @@ impl Plan {
             path: path.to_owned(),
             source,
         };
-        // The longest path used by `bind` must fit into the 108 bytes of `sun_path` (unix(7)).
-        SocketAddr::from_pathname(beside(path, ".new").join("socket")).map_err(system)?;
+        SocketAddr::from_pathname(longest_path(path)).map_err(system)?;
         let missing = missing_folder(path);
         if let Some(folder) = missing.filter(|folder| !may_make(folder)) {
             return Err(BindError::NoFolder {
@@ -139,7 +138,8 @@ impl Plan {
                 false => system(source),
             }
         })?;
-        let listener = listen(&path, gid).map_err(system)?;
+        let gid = gid.map(Gid::as_raw);
+        let listener = listen(&path, gid, 0o660).map_err(system)?;
         listener.set_nonblocking(true).map_err(system)?;
         Ok(Bound {
             path,
@@ -220,28 +220,6 @@ impl Drop for Bound {
     }
 }
 
-fn listen(path: &Path, gid: Option<Gid>) -> io::Result<UnixListener> {
-    let folder = beside(path, ".new");
-    let _ = std::fs::remove_file(folder.join("socket"));
-    let _ = std::fs::remove_dir(&folder);
-    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-    let new = folder.join("socket");
-    let listener = UnixListener::bind(&new)?;
-    if gid.is_some() {
-        chown(&new, None, gid)?;
-    }
-    std::fs::set_permissions(&new, Permissions::from_mode(0o660))?;
-    std::fs::rename(&new, path)?;
-    let _ = std::fs::remove_dir(&folder);
-    Ok(listener)
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
 fn is_socket(metadata: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::FileTypeExt;
     metadata.file_type().is_socket()
@@ -261,6 +239,7 @@ fn group_id(name: &str) -> Option<Gid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
 
     #[test]
