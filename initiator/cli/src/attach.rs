@@ -1,9 +1,9 @@
 //! The command `attach`: a namespace as a disk of this machine.
 
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use cairn_attach::nbd::{self, Nbd};
 use cairn_attach::{Disk, Front, Limits, Watch, run, ublk};
+use cairn_base::local_socket;
 use cairn_doctor::cli::print_message;
 use cairn_initiator::multipath::{Multipath, PathEvent};
 use cairn_initiator::{Event, Nqn};
@@ -250,20 +251,26 @@ impl Attach {
     }
 }
 
-/// Binds the socket. The second result is true if a killed process left the file of a socket.
+/// Creates the socket. The second result is true if a killed process left the file of a socket.
+///
+/// # Errors
+/// Another process serves the socket, or the path leads to another kind of file, which stays.
 fn listen(path: &Path) -> Result<(UnixListener, bool)> {
     let shown = path.display();
-    let is_left = match UnixStream::connect(path) {
-        Ok(_) => return Err(format!("{shown}: another process serves this socket")),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(|error| format!("{shown}: {error}"))?;
-            true
+    let is_left = match fs::symlink_metadata(path) {
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(format!(
+                "{shown} exists and is not a socket: name another path"
+            ));
         }
+        Ok(_) => true,
         Err(_) => false,
     };
-    let listener = UnixListener::bind(path).map_err(|error| format!("{shown}: {error}"))?;
-    let owner = fs::Permissions::from_mode(0o600);
-    fs::set_permissions(path, owner).map_err(|error| format!("{shown}: {error}"))?;
+    if UnixStream::connect(path).is_ok() {
+        return Err(format!("{shown}: another process serves this socket"));
+    }
+    let listener = local_socket::listen(path, None, 0o600);
+    let listener = listener.map_err(|error| format!("{shown}: {error}"))?;
     Ok((listener, is_left))
 }
 
@@ -396,5 +403,33 @@ impl Watch for Signals {
 
     fn stop_fd(&self) -> RawFd {
         self.wake.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_the_socket_of_an_ended_process_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "data").unwrap();
+        let refused = listen(&precious).unwrap_err();
+        assert!(refused.contains("is not a socket"), "{refused}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "data");
+
+        let path = folder.path().join("disk.sock");
+        let (served, is_left) = listen(&path).unwrap();
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!((is_left, mode & 0o777), (false, 0o600));
+        let refused = listen(&path).unwrap_err();
+        assert!(refused.contains("another process serves"), "{refused}");
+        drop(served);
+        let (_listener, is_left) = listen(&path).unwrap();
+        assert!(is_left);
+        UnixStream::connect(&path).unwrap();
     }
 }
