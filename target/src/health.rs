@@ -16,6 +16,8 @@ pub(crate) enum Thing {
     Directory(Place),
     Listener(Trid),
     Metrics(SocketAddr),
+    /// Keys for hosts of a subsystem.
+    Keys(Nqn),
     Audit(&'static str),
 }
 
@@ -49,7 +51,11 @@ impl Thing {
     pub(crate) fn place(&self) -> Option<Place> {
         match self {
             Self::Namespace(place) => Some(*place),
-            Self::Directory(_) | Self::Listener(_) | Self::Metrics(_) | Self::Audit(_) => None,
+            Self::Directory(_)
+            | Self::Listener(_)
+            | Self::Metrics(_)
+            | Self::Keys(_)
+            | Self::Audit(_) => None,
         }
     }
 
@@ -63,6 +69,7 @@ impl Thing {
             Self::Directory(_) => "directory",
             Self::Listener(_) => "listener",
             Self::Metrics(_) => "metrics",
+            Self::Keys(_) => "keys",
             Self::Audit(_) => "audit",
         }
     }
@@ -77,6 +84,7 @@ impl fmt::Display for Thing {
             }
             Self::Listener(address) => write!(f, "listener {address}"),
             Self::Metrics(address) => write!(f, "metrics at {address}"),
+            Self::Keys(nqn) => write!(f, "keys for hosts of {nqn}"),
             Self::Audit(kind) => write!(f, "audit log, {kind}"),
         }
     }

@@ -155,8 +155,8 @@ families! {
     AUDIT_LOST: Counter of Count, "cairn_audit_lost_total",
         "Events lost because a destination of the audit log had no room.";
     MISSING: Gauge of Count, "cairn_missing",
-        "Configured disks, directories, listeners, metrics ports and audit logs that are missing \
-         or incomplete.";
+        "Configured disks, directories, listeners, metrics ports, keys and audit logs that are \
+         missing or incomplete.";
     LEFT_OUT: Gauge of Count, "cairn_directory_left_out_files",
         "Files of a directory that are not namespaces.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",

@@ -141,7 +141,14 @@ impl Observed {
             reporter.count(&families::PANICS, &[("part", name)], count);
         }
         let health = Arc::clone(&self.health.borrow());
-        for kind in ["namespace", "directory", "listener", "metrics", "audit"] {
+        for kind in [
+            "namespace",
+            "directory",
+            "listener",
+            "metrics",
+            "keys",
+            "audit",
+        ] {
             let missing = health.missing.iter();
             let count = missing.filter(|one| one.thing.kind() == kind).count();
             reporter.gauge(&families::MISSING, &[("kind", kind)], count as u64);

@@ -17,7 +17,7 @@ use super::error::StartError;
 use super::exports::{Exports, Parts, check_count};
 use super::flushing::{Flushes, Protection};
 use super::jobs::Jobs;
-use super::keys::InForce;
+use super::keys::{InForce, wait_to_load};
 use super::listeners::{FromListener, ListenerId, Listeners};
 use super::lost_devices::LostDevices;
 use super::metrics_port::MetricsPort;
@@ -31,7 +31,7 @@ use super::service::Service;
 use super::startup::open_all;
 use super::watching::Watch;
 use crate::exposition::Observed;
-use crate::health::Health;
+use crate::health::{Health, Thing};
 use crate::panics::Part;
 use cairn_data_path::audit::Audit;
 use cairn_data_path::registry::{ControlMessage, Mailbox, Message, Registry};
@@ -102,7 +102,7 @@ impl ControlPlane {
     pub(super) fn start(mut start: Start) -> Result<Self, StartError> {
         let (config, clock, audit) = (start.config, start.clock, start.audit);
         check_count(&config)?;
-        let keys = InForce::load(&config)?;
+        let (keys, unreadable) = InForce::new(wait_to_load(&config)?);
         let started = clock.now();
         let jobs = Arc::new(Jobs::new(start.reactors.has_threads()));
         let (limits, registry) = (limits(&config), Arc::new(Registry::default()));
@@ -165,11 +165,16 @@ impl ControlPlane {
             listener_events,
             orders: start.orders,
         };
-        control.opened(start.is_patient)
+        control.opened(unreadable, start.is_patient)
     }
 
-    fn opened(mut self, is_patient: bool) -> Result<Self, StartError> {
-        match open_all(&mut self.service, &mut self.orders, is_patient) {
+    fn opened(
+        mut self,
+        unreadable: Vec<(Thing, StartError)>,
+        is_patient: bool,
+    ) -> Result<Self, StartError> {
+        let (service, orders) = (&mut self.service, &mut self.orders);
+        match open_all(service, orders, unreadable, is_patient) {
             Ok(()) => Ok(self),
             Err(error) => {
                 self.service.listeners.close();
@@ -316,11 +321,16 @@ impl ControlPlane {
             ListenerEvent::Request(request) => {
                 let (config, exports) = (&service.config, &mut service.exports);
                 let admission = &mut self.admission;
+                let peer = request.peer.ip();
+                let is_turned_away = !listener.config.allows(peer);
                 // A panic drops the request, which refuses it.
                 service.jobs.panics().confine(Part::Connect, || {
                     let shared = Arc::clone(&listener.shared);
                     admission.admit(config, exports, &listener.config, shared, *request);
                 });
+                if is_turned_away {
+                    service.listeners.note_turned_away(id, peer);
+                }
             }
             ListenerEvent::Down { reason } => {
                 // Logged when a listener or its address changes.

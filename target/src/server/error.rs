@@ -63,7 +63,7 @@ pub enum StartError {
         now: u64,
     },
     /// A key cannot be used.
-    #[error("the hosts of {nqn} cannot authenticate: {source}")]
+    #[error("keys for hosts of {nqn}: {source}")]
     Key {
         /// SUBNQN.
         nqn: String,

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::audit_log;
 use super::control::{Beside, ControlPlane, Order};
 use super::error::ReloadError;
-use super::listeners::{Drained, Which};
+use super::listeners::{Drained, TurnedAway, Which};
 use super::lookup::at_place;
 use super::reload::{ReloadScope, Reloading};
 use super::reserving::{self, NotCleared};
@@ -99,6 +99,8 @@ pub(crate) struct Listening {
     pub(crate) ana: AnaStates,
     pub(crate) drained: bool,
     pub(crate) down: Option<(String, Duration)>,
+    /// Refusals by `allowed_addresses`, with the time since the first and the last.
+    pub(crate) turned_away: Option<(TurnedAway, Duration, Duration)>,
 }
 
 #[derive(Debug, Clone)]
@@ -250,6 +252,9 @@ fn snapshot_of(control: &ControlPlane) -> Snapshot {
             .down
             .clone()
             .map(|(reason, since)| (reason, lasting(since))),
+        turned_away: listener
+            .turned_away
+            .map(|one| (one, lasting(one.first), lasting(one.last))),
     });
     let missing = service.missing.all().iter();
     let missing = missing.map(|one| (one.clone(), lasting(one.since)));

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cairn_config::{Authentication, Config, KeySource, Keys};
 use nvme_auth::{Policy, Secret, Secrets};
@@ -13,7 +14,10 @@ use zeroize::Zeroizing;
 
 use super::error::{KeyError, StartError};
 use super::exports::Exports;
+use super::jobs::Jobs;
+use super::lookup::of_nqn;
 use crate::files;
+use crate::health::Thing;
 use cairn_data_path::registry::{Authenticator, HostKeys};
 
 /// Maximum bytes of a key file, enough for the longest secret and spaces.
@@ -23,38 +27,84 @@ const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
 
-/// Reads the keys of hosts. Fails if a key is unusable, or if its file system does not answer in
-/// time.
-pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
-    let mut all = HashMap::new();
-    for subsystem in &config.subsystems {
-        let keys = of_subsystem(&subsystem.authentication).await;
-        let keys = keys.map_err(|source| StartError::Key {
-            nqn: subsystem.nqn.to_string(),
-            source,
-        })?;
-        if !keys.is_empty() {
-            all.insert(subsystem.nqn, keys);
-        }
-    }
-    Ok(all)
+/// Keys of a configuration. In place of an unreadable key, its hosts have a random secret.
+pub(crate) struct Loaded {
+    keys: SubsystemKeys,
+    unreadable: Vec<Unreadable>,
 }
 
-pub(crate) fn wait_to_load(config: &Config) -> Result<SubsystemKeys, StartError> {
+struct Unreadable {
+    subsystem: Nqn,
+    /// Host with this key; `None` for all hosts without their own.
+    host: Option<Nqn>,
+    error: KeyError,
+}
+
+impl Unreadable {
+    fn into_missing(self) -> (Thing, StartError) {
+        let thing = Thing::Keys(self.subsystem);
+        (thing, self.into())
+    }
+}
+
+impl From<Unreadable> for StartError {
+    fn from(it: Unreadable) -> Self {
+        Self::Key {
+            nqn: it.subsystem.to_string(),
+            source: it.error,
+        }
+    }
+}
+
+/// Reads the keys of hosts.
+///
+/// # Errors
+/// A file has no valid secret, or other users can access it.
+pub(crate) async fn load(config: &Config) -> Result<Loaded, StartError> {
+    let mut keys = HashMap::new();
+    let mut unreadable = Vec::new();
+    for subsystem in &config.subsystems {
+        let nqn = subsystem.nqn;
+        let own = of_subsystem(&subsystem.authentication).await;
+        let (own, failed) = own.map_err(|source| StartError::Key {
+            nqn: nqn.to_string(),
+            source,
+        })?;
+        if !own.is_empty() {
+            keys.insert(nqn, own);
+        }
+        unreadable.extend(failed.into_iter().map(|(host, error)| Unreadable {
+            subsystem: nqn,
+            host,
+            error,
+        }));
+    }
+    Ok(Loaded { keys, unreadable })
+}
+
+pub(crate) fn wait_to_load(config: &Config) -> Result<Loaded, StartError> {
     files::wait_for(load(config)).map_err(StartError::Control)?
 }
+
+/// Keys read by a job for this configuration.
+type ReadAgain = Arc<Mutex<Option<(Arc<Config>, Loaded)>>>;
 
 pub(super) struct InForce {
     keys: SubsystemKeys,
     authenticator: Authenticator,
+    read_again: ReadAgain,
 }
 
 impl InForce {
-    pub(super) fn load(config: &Config) -> Result<Self, StartError> {
-        Ok(Self {
-            keys: wait_to_load(config)?,
+    /// Takes the keys of a start. Hosts with an unreadable key are refused.
+    pub(super) fn new(loaded: Loaded) -> (Self, Vec<(Thing, StartError)>) {
+        let keys = Self {
+            keys: loaded.keys,
             authenticator: Authenticator::default(),
-        })
+            read_again: ReadAgain::default(),
+        };
+        let missing = loaded.unreadable.into_iter();
+        (keys, missing.map(Unreadable::into_missing).collect())
     }
 
     pub(super) fn authenticator(&self) -> &Authenticator {
@@ -84,6 +134,86 @@ impl InForce {
         self.keys = keys;
         exports.set_keys(&self.keys);
     }
+
+    /// Returns the keys for the configuration `now`, and the unreadable ones. Hosts of an unreadable
+    /// key keep the secret in force.
+    ///
+    /// # Errors
+    /// An unreadable key is not the one in force of its hosts.
+    pub(super) fn complete(
+        &self,
+        loaded: Loaded,
+        before: &Config,
+        now: &Config,
+    ) -> Result<(SubsystemKeys, Vec<(Thing, StartError)>), StartError> {
+        let Loaded {
+            mut keys,
+            unreadable,
+        } = loaded;
+        let mut missing = Vec::new();
+        for one in unreadable {
+            let of = |config| keys_of(config, &one);
+            let is_kept = of(before).is_some() && of(before) == of(now);
+            let kept = self.keys.get(&one.subsystem).filter(|_| is_kept);
+            let next = keys.get_mut(&one.subsystem);
+            let mut both = kept.into_iter().zip(next);
+            if !both.any(|(kept, next)| keep(kept, next, one.host)) {
+                return Err(one.into());
+            }
+            missing.push(one.into_missing());
+        }
+        Ok((keys, missing))
+    }
+
+    /// Begins to read the keys again.
+    pub(super) fn read_again(&self, config: &Arc<Config>, jobs: &Jobs) {
+        let (config, read) = (Arc::clone(config), Arc::clone(&self.read_again));
+        jobs.run(Box::new(move || {
+            let Ok(loaded) = wait_to_load(&config) else {
+                return;
+            };
+            *locked(&read) = Some((config, loaded));
+        }));
+    }
+
+    /// Returns the keys of [`Self::read_again`], unless another configuration is in force since.
+    pub(super) fn take_read(&self, config: &Arc<Config>) -> Option<Loaded> {
+        let (of, loaded) = locked(&self.read_again).take()?;
+        Arc::ptr_eq(&of, config).then_some(loaded)
+    }
+}
+
+fn locked(read: &ReadAgain) -> MutexGuard<'_, Option<(Arc<Config>, Loaded)>> {
+    // Poisoning is harmless, because each change is one assignment.
+    read.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn keys_of<'a>(config: &'a Config, of: &Unreadable) -> Option<&'a Keys> {
+    let own = &of_nqn(config, &of.subsystem)?.authentication;
+    match &of.host {
+        Some(host) => {
+            let mut hosts = own.hosts.iter();
+            hosts.find(|(nqn, _)| nqn == host).map(|(_, keys)| keys)
+        }
+        None => own.others.as_ref(),
+    }
+}
+
+/// Copies the secrets of a host, or of all hosts without their own; returns false without any.
+fn keep(from: &HostKeys, to: &mut HostKeys, host: Option<Nqn>) -> bool {
+    let Some(host) = host else {
+        to.others.clone_from(&from.others);
+        to.are_others_keyless = from.are_others_keyless;
+        return from.others.is_some();
+    };
+    let Some(secrets) = from.hosts.get(&host) else {
+        return false;
+    };
+    to.hosts.insert(host, secrets.clone());
+    if !from.keyless.contains(&host) {
+        to.keyless.remove(&host);
+    }
+    true
 }
 
 pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
@@ -102,24 +232,31 @@ pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
     errors
 }
 
-async fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
-    let mut hosts = HashMap::new();
-    let mut keyless = HashSet::new();
+/// Host with an unreadable key, or `None` for all hosts without their own.
+type Failed = (Option<Nqn>, KeyError);
+
+async fn of_subsystem(config: &Authentication) -> Result<(HostKeys, Vec<Failed>), KeyError> {
+    let (mut hosts, mut keyless, mut failed) = (HashMap::new(), HashSet::new(), Vec::new());
     for (nqn, keys) in &config.hosts {
-        if keys.host.is_removed() {
+        let (secrets, error) = readable(keys).await?;
+        if keys.host.is_removed() || error.is_some() {
             keyless.insert(*nqn);
         }
-        hosts.insert(*nqn, secrets(keys).await?);
+        hosts.insert(*nqn, secrets);
+        failed.extend(error.map(|error| (Some(*nqn), error)));
     }
+    let mut are_others_keyless = config.others.is_none();
     let others = match &config.others {
-        Some(keys) => Some(secrets(keys).await?),
-        None if config.is_required => Some(Secrets {
-            host: nobodys()?,
-            controller: None,
-        }),
+        Some(keys) => {
+            let (secrets, error) = readable(keys).await?;
+            are_others_keyless = error.is_some();
+            failed.extend(error.map(|error| (None, error)));
+            Some(secrets)
+        }
+        None if config.is_required => Some(nobodys_pair()?),
         None => None,
     };
-    Ok(HostKeys {
+    let keys = HostKeys {
         others,
         hosts,
         policy: Policy {
@@ -127,7 +264,24 @@ async fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
             groups: parsed(&config.policy.groups),
         },
         keyless,
-        are_others_keyless: config.others.is_none(),
+        are_others_keyless,
+    };
+    Ok((keys, failed))
+}
+
+/// Returns the secrets, or random ones with the error of an unreadable key.
+async fn readable(keys: &Keys) -> Result<(Secrets, Option<KeyError>), KeyError> {
+    match secrets(keys).await {
+        Ok(secrets) => Ok((secrets, None)),
+        Err(error @ KeyError::Read { .. }) => Ok((nobodys_pair()?, Some(error))),
+        Err(error) => Err(error),
+    }
+}
+
+fn nobodys_pair() -> Result<Secrets, KeyError> {
+    Ok(Secrets {
+        host: nobodys()?,
+        controller: None,
     })
 }
 
@@ -176,7 +330,7 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
     }
 }
 
-/// Returns a random secret for a removed key, so that its hosts cannot authenticate.
+/// Returns a random secret for a removed or unreadable key, so that its hosts cannot authenticate.
 fn nobodys() -> Result<Secret, KeyError> {
     let mut failed = None;
     let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());

@@ -141,9 +141,28 @@ impl MissingParts {
         }
     }
 
+    pub(super) fn has_keys(&self) -> bool {
+        let mut all = self.all.iter();
+        all.any(|missing| matches!(missing.thing, Thing::Keys(_)))
+    }
+
+    /// Replaces the subsystems with unreadable keys; returns true if one has all its keys now.
+    pub(super) fn replace_keys(&mut self, missing: Vec<(Thing, StartError)>) -> bool {
+        let before = self.all.len();
+        self.retain(|known| {
+            !matches!(known, Thing::Keys(_)) || missing.iter().any(|(thing, _)| thing == known)
+        });
+        let is_changed = self.all.len() != before;
+        for (thing, error) in missing {
+            self.note(thing, &error);
+        }
+        is_changed
+    }
+
     pub(super) fn replace(&mut self, missing: Vec<(Thing, StartError)>) {
         self.retain(|known| {
-            matches!(known, Thing::Audit(_)) || missing.iter().any(|(thing, _)| thing == known)
+            matches!(known, Thing::Audit(_) | Thing::Keys(_))
+                || missing.iter().any(|(thing, _)| thing == known)
         });
         for (thing, error) in missing {
             self.note(thing, &error);

@@ -60,6 +60,7 @@ impl Service {
 
     pub(super) fn try_missing(&mut self) {
         self.try_addresses();
+        self.try_keys();
         let places: HashSet<Place> = self.missing.places().collect();
         if !places.is_empty() {
             let (exports, now) = (&self.exports, self.clock.now());
@@ -73,9 +74,11 @@ impl Service {
         let mut has_changed = false;
         for thing in missing {
             let is_there = match thing {
-                // Other code retries these: disks open separately, scans find directories, and the
-                // audit log reports its recovery.
-                Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
+                // Other code retries these: disks open separately, scans find directories,
+                // `try_keys` reads keys, and the audit log reports its recovery.
+                Thing::Namespace(_) | Thing::Directory(_) | Thing::Keys(_) | Thing::Audit(_) => {
+                    false
+                }
                 Thing::Metrics(address) => {
                     self.metrics.serve(Some(address), &mut self.missing);
                     self.metrics.is_open()
@@ -90,6 +93,24 @@ impl Service {
         if has_changed {
             self.update_discovery();
             self.publish_health();
+        }
+    }
+
+    /// Takes the keys that the previous attempt has read, and begins another one for the others.
+    fn try_keys(&mut self) {
+        if !self.missing.has_keys() {
+            return;
+        }
+        if let Some(loaded) = self.keys.take_read(&self.config)
+            && let Ok((keys, missing)) = self.keys.complete(loaded, &self.config, &self.config)
+        {
+            self.keys.set(keys, &self.exports);
+            if self.missing.replace_keys(missing) {
+                self.publish_health();
+            }
+        }
+        if self.missing.has_keys() {
+            self.keys.read_again(&self.config, &self.jobs);
         }
     }
 

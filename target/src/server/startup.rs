@@ -17,8 +17,15 @@ use cairn_data_path::namespace::Namespace;
 pub(super) fn open_all<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,
+    unreadable: Vec<(Thing, StartError)>,
     is_patient: bool,
 ) -> Result<(), StartError> {
+    for (thing, error) in unreadable {
+        if !is_patient {
+            return Err(error);
+        }
+        service.missing.note(thing, &error);
+    }
     service.exports.lock_state()?;
     service.keys.start_authenticator(None)?;
     let config = Arc::clone(&service.config);

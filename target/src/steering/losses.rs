@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_config::{Config, Nqn, Subsystem};
+use cairn_config::{Config, Nqn, Subsystem, Trid};
 
 use super::consequences::{Connected, loses, may_see};
 use super::problems::word;
@@ -143,12 +143,19 @@ fn by_nqn(config: &Config) -> Subsystems<'_> {
 
 /// True if a listener at a connection's local address leads to the subsystem.
 pub(super) fn leads_to(config: &Config, own: &Subsystem, local: SocketAddr) -> bool {
-    let all = config.listeners.iter().map(|one| one.trid());
-    let mut leading = all.filter(|at| own.listeners.as_ref().is_none_or(|list| list.contains(at)));
-    leading.any(|at| {
-        at.resolve()
-            .is_ok_and(|at| at == local || at.ip().is_unspecified() && at.port() == local.port())
-    })
+    let mut leading = config.listeners_of(own);
+    leading.any(|one| is_at(one.trid(), local))
+}
+
+/// Returns the configured address of the listener at a connection's local address.
+pub(super) fn listener_at(config: &Config, local: SocketAddr) -> Option<Trid> {
+    let mut all = config.listeners.iter().map(|one| one.trid());
+    all.find(|at| is_at(*at, local))
+}
+
+fn is_at(at: Trid, local: SocketAddr) -> bool {
+    at.resolve()
+        .is_ok_and(|at| at == local || at.ip().is_unspecified() && at.port() == local.port())
 }
 
 /// Returns sentences about hosts that had to authenticate, and no longer have to.

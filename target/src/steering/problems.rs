@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +15,7 @@ use nvme_auth::controller::Cause;
 use nvme_proto::wire::Quoted;
 
 use super::last_copies::removal;
-use super::losses::leads_to;
+use super::losses::{leads_to, listener_at};
 use super::lost_state;
 use super::published::Facts;
 use super::stale::Stale;
@@ -32,6 +33,9 @@ const STUCK: Duration = Duration::from_secs(10);
 
 const HOST_SECRET: &str = "cairn-initiator --dhchap-secret-file; nvme connect --dhchap-secret if \
                            the host has an RDMA device or rdma_rxe";
+
+const KEYS: &str = "restore the file, which needs no reload; until then its hosts have the key read \
+                    before, or are refused if the target has not read it since its start";
 
 const DHCHAP_KEY: &str = "dhchap_key";
 const DHCHAP_CTRL_KEY: &str = "dhchap_ctrl_key";
@@ -172,7 +176,8 @@ pub(super) fn problems(
     all.extend(state_directory(seen));
     all.extend(disks(snapshot));
     all.extend(panics(snapshot));
-    all.extend(refusals(refused));
+    all.extend(turned_away(snapshot));
+    all.extend(refusals(&snapshot.config, refused));
     all.extend(mistyped(snapshot, seen.odd_hosts, refused));
     // Refused hosts do not degrade the health.
     all.sort_by_key(|one| one.kind == Problem::REFUSED);
@@ -226,6 +231,7 @@ fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             Thing::Directory(_) => "make the directory available; needs no reload".to_owned(),
             Thing::Listener(at) => listener_remedy(one.obstacle, at),
             Thing::Metrics(_) => "free the port (ss -ltnp), give this machine the address, or change [metrics] listen".to_owned(),
+            Thing::Keys(_) => KEYS.to_owned(),
             Thing::Audit(_) => "make the output of [audit] writable".to_owned(),
         };
         let what = one.thing.to_string();
@@ -434,7 +440,45 @@ fn panics(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     reactors.chain(parts)
 }
 
-fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
+/// Returns the listeners that refused an address recently, unless the address is allowed by now.
+fn turned_away(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
+    snapshot.listeners.iter().filter_map(|listener| {
+        let (one, first, last) = listener.turned_away?;
+        let mut all = snapshot.config.listeners.iter();
+        let config = all.find(|config| config.trid() == listener.address)?;
+        if last >= RECENT || config.allows(one.peer) {
+            return None;
+        }
+        let why = format!(
+            "it refused {}, the last from {}, because the address is not in its allowed_addresses",
+            counted(one.count, "connection request"),
+            one.peer.to_canonical()
+        );
+        let remedy = "to admit the address, add it to allowed_addresses of this listener in the \
+                      configuration file: cairn-target reload";
+        let what = format!("listener {}", listener.address);
+        Some(problem(Problem::REFUSED, what, Some(first), why, remedy))
+    })
+}
+
+/// Returns the command that makes the listener at `local` lead to the subsystem, if both exist.
+fn lead(config: &Config, nqn: &str, local: SocketAddr) -> Option<String> {
+    let mut subsystems = config.subsystems.iter();
+    let own = subsystems.find(|own| own.nqn.raw() == nqn)?;
+    let at = listener_at(config, local)?;
+    let all = config.listeners_of(own).map(cairn_config::Listener::trid);
+    let options = all.chain([at]).map(|at| format!(" --listener {at}"));
+    let options: String = options.collect();
+    Some(format!(
+        "if hosts may use this listener: cairn-target subsystem set {}{options}",
+        word(nqn)
+    ))
+}
+
+fn refusals<'a>(
+    config: &'a Config,
+    refused: &'a [RefusedHost],
+) -> impl Iterator<Item = Problem> + 'a {
     let recent = |one: &&RefusedHost| one.last_s < RECENT.as_secs();
     let hosts = refused.iter().filter(recent).take(HOSTS_MAX).map(|one| {
         let what = format!("host {}", shown(&one.host));
@@ -458,7 +502,14 @@ fn refusals(refused: &[RefusedHost]) -> impl Iterator<Item = Problem> {
                 shown(&one.nqn)
             ),
             None if one.kind == RefusedHost::KEY => of_key(one),
-            None => "correct the name at the host, or add the subsystem or its listener".to_owned(),
+            None => {
+                let local = one.local.parse().ok();
+                let local = local.filter(|_| one.kind == "subsystem");
+                let lead = local.and_then(|local| lead(config, &one.nqn, local));
+                lead.unwrap_or_else(|| {
+                    "correct the name at the host, or add the subsystem".to_owned()
+                })
+            }
         };
         let since = Duration::from_secs(one.first_s);
         problem(Problem::REFUSED, what, Some(since), why, remedy)

@@ -234,10 +234,32 @@ fn a_host_refused_on_another_path_is_shown_while_it_is_connected() {
     assert!(Host::connect(&Soft::default(), options).is_err());
     let parts = ["leads to no subsystem", "connected on another path"];
     assert_problem(&target, &[&parts[..], &[&second.to_string()]].concat());
+    let command = format!("subsystem set {NQN} --listener {first} --listener {second}");
+    assert_problem(&target, &[&command]);
     drop((connected, target.connect("two")));
     assert_problem(&target, &parts);
     set(&[&first, &second.to_string()]);
     assert!(problems(&target).is_empty());
+}
+
+#[test]
+fn a_listener_names_the_address_that_it_turned_away() {
+    let target = Steered::start();
+    let text = target.text();
+    let only = |addresses: &str| {
+        let own = format!("address = \"{}\"", target.address);
+        let restricted = format!("{own}\nallowed_addresses = [\"{addresses}\"]");
+        std::fs::write(target.config(), text.replace(&own, &restricted)).unwrap();
+        target.done("cairn_reload", json!({}));
+    };
+    only("198.51.100.0/24");
+    refuse(&target, "a");
+    let words = ["it refused", "the last from 127.", "allowed_addresses"];
+    assert_problem(&target, &words);
+    assert_eq!(code(&target, &["status", "--check"]), Some(0));
+    only("127.0.0.0/8");
+    assert!(problems(&target).is_empty());
+    drop(target.connect("a"));
 }
 
 #[test]
@@ -275,6 +297,10 @@ fn a_drained_listener_is_a_problem_until_the_drain_is_undone() {
     let target = Steered::start();
     target.done("cairn_drain", json!({}));
     assert_problem(&target, &["it is drained", "--undo"]);
+    let checked = target.command(&["check", target.config().to_str().unwrap()]);
+    let warning = String::from_utf8(checked.stderr).unwrap();
+    assert!(warning.contains("it is drained"), "{warning}");
+    assert_eq!(checked.status.code(), Some(1));
     target.done("cairn_drain_undo", json!({}));
     assert!(problems(&target).is_empty());
 }

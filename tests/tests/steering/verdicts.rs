@@ -117,7 +117,6 @@ fn serve_exits_with_2_only_where_another_start_cannot_help() {
             2,
         ),
         (hosts, key(empty.to_str().unwrap()), 2),
-        (hosts, key("/no/such/key"), 1),
     ] {
         std::fs::write(&file, valid.replace(from, &to)).unwrap();
         let (last, code, _) = check(&file);
@@ -128,6 +127,50 @@ fn serve_exits_with_2_only_where_another_start_cannot_help() {
         let served = run(&["serve", "--config", file.to_str().unwrap()]);
         assert_eq!(served.status.code(), Some(expected), "{to}");
     }
+}
+
+#[test]
+fn an_unreadable_key_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = cairn_tests::harness::own_loopback_address().to_string();
+    let file = config(folder.path(), &at, "mem:1MiB");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let keyed = "allow_any_host = true\ndhchap_key = \"/no/such/key\"";
+    std::fs::write(&file, text.replace("allow_any_host = true", keyed)).unwrap();
+    let (last, code, verdict) = check(&file);
+    assert_eq!((code, verdict.as_str()), (Some(1), "degraded"), "{last}");
+}
+
+#[test]
+fn a_change_of_a_target_without_a_file_is_said_to_end_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = cairn_tests::harness::own_loopback_address().to_string();
+    let socket = folder.path().join("socket");
+    let socket = socket.to_str().unwrap();
+    let mut child = Command::new(program("cairn-target-process"))
+        .args(["serve", "--log", "error", "--provider", "soft", "--listen"])
+        .args([&at, "--export", "mem:1MiB", "--control", socket])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = stdout.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "ready"));
+    let said = |args: &[&str]| {
+        let output = run(&[args, &["--socket", socket]].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let added = said(&["subsystem", "add", "nqn.2024-01.com.example:more"]);
+    assert!(
+        added.contains("this change ends with it") && added.contains("config show"),
+        "{added}"
+    );
+    for no_change in [&["subsystem", "list"][..], &["log", "info"]] {
+        assert!(!said(no_change).contains("ends with it"), "{no_change:?}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

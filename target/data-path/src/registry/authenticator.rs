@@ -43,10 +43,10 @@ pub struct HostKeys {
     pub others: Option<Secrets>,
     pub hosts: HashMap<Nqn, Secrets>,
     pub policy: Policy,
-    /// Members of `hosts` whose secret is random, because their key was removed.
+    /// Members of `hosts` whose secret is random, because their key was removed or is unreadable.
     pub keyless: HashSet<Nqn>,
-    /// True if no key is configured for hosts outside `hosts`. The secret in `others`, if any, is
-    /// then random.
+    /// True if no key is configured for hosts outside `hosts`, or if it is unreadable. The secret
+    /// in `others`, if any, is then random.
     pub are_others_keyless: bool,
 }
 

@@ -150,7 +150,10 @@ fn keys(config: &Config) -> Vec<Finding> {
                 ),
             },
             error => Finding {
-                severity: Severity::Error,
+                severity: match error {
+                    KeyError::Read { .. } => Severity::Warning,
+                    _ => Severity::Error,
+                },
                 text: format!("{nqn}: {error}"),
             },
         };

@@ -82,7 +82,7 @@ struct Running {
     disks: BTreeSet<String>,
     listeners: BTreeSet<String>,
     has_metrics: bool,
-    lost_state: Vec<String>,
+    problems: Vec<String>,
 }
 
 impl Running {
@@ -108,7 +108,7 @@ impl Running {
             disks: texts(&namespaces, |one| one["state"] != "missing", "export"),
             listeners: texts(&status["listeners"], |_| true, "address"),
             has_metrics: !missing.contains("metrics"),
-            lost_state: lost_state(&status),
+            problems: problems(&status),
         })
     }
 
@@ -137,13 +137,29 @@ fn is_same(served: &Value, checked: Option<&Path>) -> bool {
     served.is_some() && served == real(checked)
 }
 
-/// Returns the problems of the state directory that a restart of the target would make permanent.
-fn lost_state(status: &Value) -> Vec<String> {
+/// Kinds of problems in the status that `check` finds by itself, or that are not of the file.
+const FOUND_BY_CHECK: [&str; 4] = [
+    "missing",
+    "reload",
+    "host",
+    crate::answers::Problem::REFUSED,
+];
+
+/// Returns the problems of the running target that `check` cannot find.
+fn problems(status: &Value) -> Vec<String> {
     let problems = status["problems"].as_array().into_iter().flatten();
-    let state = problems.filter(|one| one["kind"] == "state");
-    let texts = state.map(|one| {
+    let others = problems.filter(|one| {
+        let kind = one["kind"].as_str().unwrap_or_default();
+        !FOUND_BY_CHECK.contains(&kind)
+    });
+    let texts = others.map(|one| {
         let of = |key: &str| one[key].as_str().unwrap_or_default();
-        format!("{}: {}; {}", of("what"), of("why"), of("remedy"))
+        format!(
+            "the running target: {}: {}; {}",
+            of("what"),
+            of("why"),
+            of("remedy")
+        )
     });
     texts.collect()
 }
@@ -178,8 +194,8 @@ pub(super) fn findings(config: &Config, problems: Vec<Problem>) -> Vec<Finding> 
         });
     }
     if let Some(running) = running.filter(|one| one.serves_file) {
-        let lost = running.lost_state.iter().cloned();
-        findings.extend(lost.map(|text| Finding {
+        let problems = running.problems.iter().cloned();
+        findings.extend(problems.map(|text| Finding {
             severity: Severity::Warning,
             text,
         }));

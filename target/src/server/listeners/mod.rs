@@ -8,7 +8,7 @@ mod open;
 mod retiring;
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use super::exports::Exports;
 use super::lookup::of_nqn;
 use cairn_data_path::ana::ListenerShared;
 
-pub(crate) use open::{FromListener, ListenerId, OpenListener};
+pub(crate) use open::{FromListener, ListenerId, OpenListener, TurnedAway};
 
 use ana::change_overrides;
 use retiring::{RETIRE_TIMEOUT, Retirements};
@@ -89,6 +89,20 @@ impl Listeners {
         let mut open = self.open.iter_mut();
         if let Some(listener) = open.find(|listener| listener.shared.id == id) {
             listener.down = reason.map(|reason| (reason.to_owned(), now));
+        }
+    }
+
+    pub(crate) fn note_turned_away(&mut self, id: ListenerId, peer: IpAddr) {
+        let now = self.clock.now();
+        let mut open = self.open.iter_mut();
+        if let Some(listener) = open.find(|listener| listener.shared.id == id) {
+            let before = listener.turned_away;
+            listener.turned_away = Some(TurnedAway {
+                count: before.map_or(0, |before| before.count) + 1,
+                peer,
+                first: before.map_or(now, |before| before.first),
+                last: now,
+            });
         }
     }
 

@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -16,6 +16,16 @@ pub(crate) type ListenerId = u64;
 
 pub(crate) type FromListener = (ListenerId, ListenerEvent);
 
+/// Connection requests from addresses outside `allowed_addresses`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TurnedAway {
+    pub(crate) count: u64,
+    /// Source address of the last request.
+    pub(crate) peer: IpAddr,
+    pub(crate) first: Instant,
+    pub(crate) last: Instant,
+}
+
 #[derive(Debug)]
 pub(crate) struct OpenListener {
     pub(crate) config: cairn_config::Listener,
@@ -24,6 +34,7 @@ pub(crate) struct OpenListener {
     /// Reason and start of an outage.
     pub(crate) down: Option<(String, Instant)>,
     pub(crate) cut_off: u64,
+    pub(crate) turned_away: Option<TurnedAway>,
     listener: Box<dyn Listener>,
 }
 
@@ -83,6 +94,7 @@ impl OpenListener {
                         drained: false,
                         down: None,
                         cut_off: 0,
+                        turned_away: None,
                         listener,
                     });
                 }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::error::{ReloadError, StartError};
 use super::exports::{Replaced, check_count, check_images};
 use super::flushing::Flushes;
-use super::keys::SubsystemKeys;
+use super::keys::Loaded;
 use super::opening::Found;
 use super::service::Service;
 use crate::health::{Place, Thing};
@@ -26,7 +26,7 @@ pub(crate) use scope::{ReloadScope, Step};
 pub(crate) struct Reloading {
     pub(crate) config: Arc<Config>,
     /// `None` keeps the keys in force.
-    pub(crate) keys: Option<SubsystemKeys>,
+    pub(crate) keys: Option<Loaded>,
     pub(crate) scope: ReloadScope,
     pub(crate) answer: oneshot::Sender<Result<(), ReloadError>>,
 }
@@ -146,7 +146,7 @@ impl Reloads {
 
 fn change(
     service: &mut Service,
-    (config, keys): (Arc<Config>, Option<SubsystemKeys>),
+    (config, keys): (Arc<Config>, Option<Loaded>),
     scope: ReloadScope,
     replaced: &Replaced,
     mut found: Found,

@@ -5,7 +5,7 @@ use cairn_config::Config;
 
 use super::super::error::StartError;
 use super::super::exports::{DiskRules, Replaced};
-use super::super::keys::SubsystemKeys;
+use super::super::keys::Loaded;
 use super::super::listeners::OpenListener;
 use super::super::lookup::missing_pools;
 use super::super::service::Service;
@@ -25,7 +25,7 @@ struct Prepared {
 
 pub(super) fn apply(
     service: &mut Service,
-    (config, keys): (Arc<Config>, Option<SubsystemKeys>),
+    (config, keys): (Arc<Config>, Option<Loaded>),
     replaced: &Replaced,
     opened: Opened,
 ) -> Result<(), StartError> {
@@ -34,14 +34,18 @@ pub(super) fn apply(
         sizes,
         mut missing,
     } = opened;
-    if let Some(keys) = &keys {
+    let complete = |loaded| service.keys.complete(loaded, &service.config, &config);
+    let keys = keys.map(complete).transpose()?;
+    if let Some((keys, _)) = &keys {
         service.keys.start_authenticator(Some(keys))?;
     }
     let prepared = prepare(service, &config, replaced, namespaces, &mut missing)?;
     service.apply_audit(&config)?;
     missing.extend(missing_pools(&config));
-    let keys = keys.unwrap_or_else(|| service.keys.all().clone());
-    service.keys.set(keys, &service.exports);
+    if let Some((keys, unreadable)) = keys {
+        service.keys.set(keys, &service.exports);
+        service.missing.replace_keys(unreadable);
+    }
     service.fixed.change(&config);
     service.missing.replace(missing);
     let listeners = &mut service.listeners;
