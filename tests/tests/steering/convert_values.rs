@@ -297,6 +297,7 @@ fn defaults_of_spdk_have_no_notes() {
     let mut other = usual.clone();
     other["io_unit_size"] = json!(16384);
     other["num_cqe"] = json!(1);
+    other["in_capsule_data_size"] = json!(8192);
     for (params, named) in [(usual, &[][..]), (other, &["io_unit_size", "num_cqe"])] {
         let max = json!({"max_subsystems": 1024});
         let saved = spdk(&[
@@ -304,12 +305,14 @@ fn defaults_of_spdk_have_no_notes() {
             request("sock_set_default_impl", &json!({"impl_name": "posix"})),
             request("nvmf_create_transport", &params),
         ]);
-        let (code, _, notes) = import("spdk", &saved);
+        let (code, text, notes) = import("spdk", &saved);
         assert_eq!(
             (code, notes.lines().count()),
             (Some(0), named.len()),
             "{notes}"
         );
+        let is_usual = params["in_capsule_data_size"] == 4096;
+        assert_eq!(text.contains("in_capsule_data"), !is_usual, "{text}");
         assert!(named.iter().all(|key| notes.contains(key)), "{notes}");
     }
 }

@@ -24,6 +24,15 @@ const NO_RDMA: &str = "no listener is left, because none is RDMA: write a [[list
 
 const ELSEWHERE: &str = "its address has an interface of one machine, and hosts are on others";
 
+/// Default of `in_capsule_data`, of nvmet's `inline_data_size` and of SPDK's
+/// `in_capsule_data_size`, in bytes.
+const IN_CAPSULE_DEFAULT: u32 = 4 << 10;
+
+/// Maximum of `in_capsule_data`, in bytes.
+const IN_CAPSULE_MAX: u32 = 16 << 10;
+
+const IN_CAPSULE_UNIT: u32 = 512;
+
 #[derive(Debug)]
 pub struct Converted {
     pub text: String,

@@ -7,17 +7,9 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::{Converted, Notes, is_device};
-use super::{ELSEWHERE, NO_RDMA};
+use super::{ELSEWHERE, IN_CAPSULE_DEFAULT, IN_CAPSULE_MAX, IN_CAPSULE_UNIT, NO_RDMA};
 
 const QUEUES_OF_NVMET: u64 = 128;
-
-/// Default of `in_capsule_data` and `inline_data_size`, in bytes.
-const INLINE_DEFAULT: u32 = 4 << 10;
-
-/// Maximum of `in_capsule_data` and of RDMA's `inline_data_size`, in bytes.
-const INLINE_MAX: u32 = 16 << 10;
-
-const INLINE_UNIT: u32 = 512;
 
 /// Converts a configuration. `check_key` returns the reason why a text is not a DHCHAP key.
 pub fn from_nvmet(
@@ -194,18 +186,18 @@ fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
 fn set_in_capsule_data(draft: &mut Draft, notes: &Notes, ports: &[Port]) {
     let sizes = ports
         .iter()
-        .map(|port| port.inline_data_bytes.unwrap_or(INLINE_DEFAULT));
+        .map(|port| port.inline_data_bytes.unwrap_or(IN_CAPSULE_DEFAULT));
     let Some(most) = sizes.clone().max() else {
         return;
     };
-    let most = most.min(INLINE_MAX) / INLINE_UNIT * INLINE_UNIT;
+    let most = most.min(IN_CAPSULE_MAX) / IN_CAPSULE_UNIT * IN_CAPSULE_UNIT;
     for (port, size) in ports.iter().zip(sizes).filter(|(_, size)| *size != most) {
         notes.add(format!(
             "port {}: inline_data_size {size} is {most} here: in_capsule_data is one for all listeners",
             port.at
         ));
     }
-    if most != INLINE_DEFAULT {
+    if most != IN_CAPSULE_DEFAULT {
         draft.set_in_capsule_data(most);
     }
 }

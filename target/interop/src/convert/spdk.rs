@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::{Converted, Notes};
-use super::{ELSEWHERE, NO_RDMA};
+use super::{ELSEWHERE, IN_CAPSULE_DEFAULT, IN_CAPSULE_MAX, IN_CAPSULE_UNIT, NO_RDMA};
 use crate::spdk::listed;
 
 /// Requests in every saved configuration, with SPDK's defaults.
@@ -237,14 +237,13 @@ impl Import {
         }
     }
 
-    fn transport(&self, params: &Fields<'_>) {
+    fn transport(&mut self, params: &Fields<'_>) {
         params.ignore(&["tgt_name"]);
         params.ignore_usual(USUAL_TRANSPORT);
         let is_usual = |key: &str, value: &str| USUAL_TRANSPORT.contains(&(key, value));
         for (key, own) in [
             ("max_queue_depth", "queue_depth"),
             ("max_io_qpairs_per_ctrlr", "io_queues"),
-            ("in_capsule_data_size", "in_capsule_data"),
             ("max_io_size", "mdts"),
         ] {
             if let Some(value) = params.text(key).filter(|value| !is_usual(key, value)) {
@@ -252,6 +251,23 @@ impl Import {
                     "nvmf_create_transport: {key} {value} is not carried over: [target] has {own}"
                 ));
             }
+        }
+        self.in_capsule_data(params);
+    }
+
+    fn in_capsule_data(&mut self, params: &Fields<'_>) {
+        let size = params.text("in_capsule_data_size");
+        let Some(size) = size.and_then(|text| text.parse::<u32>().ok()) else {
+            return;
+        };
+        let own = size.min(IN_CAPSULE_MAX) / IN_CAPSULE_UNIT * IN_CAPSULE_UNIT;
+        if own != size {
+            self.notes.add(format!(
+                "nvmf_create_transport: in_capsule_data_size {size} is {own} here"
+            ));
+        }
+        if own != IN_CAPSULE_DEFAULT {
+            self.draft.set_in_capsule_data(own);
         }
     }
 
