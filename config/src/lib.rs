@@ -50,6 +50,7 @@ mod secret;
 mod size;
 mod suggest;
 
+use cairn_base::shell::shell_word;
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::io::Read as _;
@@ -291,7 +292,9 @@ impl Config {
             }
             if subsystem.listeners.as_ref().is_some_and(Vec::is_empty) {
                 idle.push(format!(
-                    "no listener leads to {nqn}: no host can connect to it; add one to its listeners"
+                    "no listener leads to {nqn}: no host can connect to it: cairn-target subsystem \
+                     set {} --listener ADDR, or --every-listener",
+                    shell_word(nqn.raw(), "NQN")
                 ));
             }
             let list = &subsystem.allowed_hosts;
