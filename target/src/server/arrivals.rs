@@ -128,6 +128,19 @@ impl Arrivals {
     }
 }
 
+/// Kernel reports of block devices with a new size. A network namespace of its own gets none.
+pub(super) struct Resizes(Readable);
+
+impl Resizes {
+    pub(super) fn of_devices() -> io::Result<Self> {
+        netlink::device_reports().map(|fd| Self(Readable::New(fd)))
+    }
+
+    pub(super) async fn next(&mut self) {
+        self.0.drained(has_resize).await;
+    }
+}
+
 impl Readable {
     async fn drained(&mut self, mut take: impl FnMut(&OwnedFd) -> bool) {
         loop {
@@ -167,12 +180,20 @@ fn drain(fd: &OwnedFd) -> bool {
 }
 
 fn has_rdma_device(fd: &OwnedFd) -> bool {
-    const CLASS: &[u8] = b"infiniband";
+    has_report_with(fd, b"infiniband")
+}
+
+fn has_resize(fd: &OwnedFd) -> bool {
+    has_report_with(fd, b"RESIZE=1")
+}
+
+/// True if a report contains `text`, or if reports are lost.
+fn has_report_with(fd: &OwnedFd, text: &[u8]) -> bool {
     let mut found = false;
     read_reports(fd, |report| {
         found |= report.is_none_or(|report| {
-            let mut places = report.windows(CLASS.len());
-            places.any(|place| place == CLASS)
+            let mut places = report.windows(text.len());
+            places.any(|place| place == text)
         });
     });
     found
@@ -412,6 +433,10 @@ mod tests {
         assert!(!report(b"add@/devices/virtual/net/eth7\0SUBSYSTEM=net\0"));
         assert!(report(b"add@/devices/virtual/infiniband/rxe0\0"));
         assert!(!report(b"remove@/devices/virtual/net/eth7\0"));
+        write
+            .send(b"change@/devices/virtual/block/loop0\0RESIZE=1\0")
+            .unwrap();
+        assert!(has_resize(&read));
     }
 
     #[test]

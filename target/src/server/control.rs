@@ -200,12 +200,15 @@ impl ControlPlane {
 
     pub(super) fn run(mut self, companion: Beside) -> Result<(), String> {
         let runtime = runtime::new().map_err(|error| format!("no runtime: {error}"))?;
-        let watch = Watch::start(self.service.exports.registry())
+        let messages = self.service.exports.messages();
+        let watch = Watch::start(self.service.exports.registry(), messages)
             .map_err(|error| format!("cannot start the thread that looks at files: {error}"))?;
         let end = runtime.block_on(async {
             let companion = tokio::spawn(companion);
+            let resizes = tokio::spawn(watch.resizes());
             while self.turn().await {}
             companion.abort();
+            resizes.abort();
             drop(watch);
             self.shut_down().await
         });

@@ -1,6 +1,7 @@
-//! Detects truncated, moved or deleted exported files, even without host I/O.
+//! Detects truncated, moved or deleted exported files, even without host I/O, and block devices that
+//! have grown.
 //!
-//! A thread checks each file every few seconds. If a check blocks, a new thread checks the other
+//! A thread checks each disk every few seconds, and after a kernel report of a new size. If a check blocks, a new thread checks the other
 //! file systems. A hung file system thus delays no reactor or connection.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,9 +12,12 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::arrivals::Resizes;
 use crate::panics::{Part, confine_part};
 use cairn_data_path::namespace::{Entry, Namespace, NamespaceTable};
-use cairn_data_path::registry::{Registry, SubsystemShared};
+use cairn_data_path::registry::{ControlMessage, Registry, SubsystemShared};
 
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
@@ -31,13 +35,17 @@ const HANGING_MAX: usize = 64;
 pub(super) struct Watch {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    is_woken: Arc<AtomicBool>,
 }
 
 impl Watch {
-    pub(super) fn start(registry: &Arc<Registry>) -> io::Result<Self> {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let mut files = Files::of(registry);
-        let mut rounds = Rounds::new(Arc::clone(&is_over));
+    pub(super) fn start(
+        registry: &Arc<Registry>,
+        messages: UnboundedSender<ControlMessage>,
+    ) -> io::Result<Self> {
+        let (is_over, is_woken) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let mut files = Files::of(registry, messages);
+        let mut rounds = Rounds::new(Arc::clone(&is_over), Arc::clone(&is_woken));
         let thread = thread::Builder::new().name("watch".into());
         let thread = thread.spawn(move || {
             while !rounds.is_over() {
@@ -50,7 +58,24 @@ impl Watch {
         Ok(Self {
             is_over,
             thread: Some(thread),
+            is_woken,
         })
+    }
+
+    /// Ends the pause of the thread at each kernel report of a block device with a new size.
+    pub(super) fn resizes(&self) -> impl Future<Output = ()> + Send + use<> {
+        let thread = self.thread.as_ref().map(|thread| thread.thread().clone());
+        let is_woken = Arc::clone(&self.is_woken);
+        async move {
+            let (Some(thread), Ok(mut reports)) = (thread, Resizes::of_devices()) else {
+                return;
+            };
+            loop {
+                reports.next().await;
+                is_woken.store(true, Ordering::Relaxed);
+                thread.unpark();
+            }
+        }
     }
 }
 
@@ -73,6 +98,7 @@ trait Checked: Send + Sync + 'static {
 struct File {
     subsystem: Weak<SubsystemShared>,
     namespace: Weak<Namespace>,
+    messages: UnboundedSender<ControlMessage>,
 }
 
 impl Checked for File {
@@ -86,6 +112,9 @@ impl Checked for File {
         {
             subsystem.show_losses();
         }
+        if namespace.backend.grown_bytes().is_some() {
+            let _ = self.messages.send(ControlMessage::DiskChanged);
+        }
     }
 
     fn name(&self) -> String {
@@ -96,9 +125,13 @@ impl Checked for File {
 
 type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 
-/// Exported files. Keeps no namespace alive, and allocates only when namespaces change.
+/// Key of block devices in place of a file system. Checks of devices do not block.
+const DEVICES: u64 = u64::MAX;
+
+/// Exported files and devices. Keeps no namespace alive, and allocates only when namespaces change.
 struct Files {
     registry: Weak<Registry>,
+    messages: UnboundedSender<ControlMessage>,
     /// Namespace tables whose files are in `all`. Each `Weak` prevents reuse of its table's
     /// address.
     tables: Vec<Weak<NamespaceTable>>,
@@ -107,9 +140,10 @@ struct Files {
 }
 
 impl Files {
-    fn of(registry: &Arc<Registry>) -> Self {
+    fn of(registry: &Arc<Registry>, messages: UnboundedSender<ControlMessage>) -> Self {
         Self {
             registry: Arc::downgrade(registry),
+            messages,
             tables: Vec::new(),
             all: ByFileSystem::new(),
             subsystems: Vec::new(),
@@ -138,10 +172,13 @@ impl Files {
         for subsystem in &self.subsystems {
             let table = subsystem.namespaces();
             for Entry { namespace, .. } in &table.namespaces {
-                if let Some(file_system) = namespace.backend.file_system() {
+                let backend = &namespace.backend;
+                let device = backend.is_device().then_some(DEVICES);
+                if let Some(file_system) = backend.file_system().or(device) {
                     all.entry(file_system).or_default().push(File {
                         subsystem: Arc::downgrade(subsystem),
                         namespace: Arc::downgrade(namespace),
+                        messages: self.messages.clone(),
                     });
                 }
             }
@@ -154,14 +191,17 @@ impl Files {
 
 struct Rounds<F> {
     is_over: Arc<AtomicBool>,
+    /// Ends a pause.
+    is_woken: Arc<AtomicBool>,
     idle: Option<Checker<F>>,
     hanging: HashMap<u64, Checker<F>>,
 }
 
 impl<F: Checked> Rounds<F> {
-    fn new(is_over: Arc<AtomicBool>) -> Self {
+    fn new(is_over: Arc<AtomicBool>, is_woken: Arc<AtomicBool>) -> Self {
         Self {
             is_over,
+            is_woken,
             idle: None,
             hanging: HashMap::new(),
         }
@@ -173,7 +213,7 @@ impl<F: Checked> Rounds<F> {
 
     fn pause(&self, time: Duration) {
         let end = Instant::now() + time;
-        while !self.is_over() {
+        while !self.is_over() && !self.is_woken.swap(false, Ordering::Relaxed) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -330,7 +370,7 @@ mod tests {
     fn a_file_system_that_hangs_keeps_one_thread_and_no_other_file_system() {
         let (hung, behind, other) = (Fake::new(true), Fake::new(false), Fake::new(false));
         let all = on([(1, &[&hung, &behind]), (2, &[&other])]);
-        let mut rounds = Rounds::new(Arc::default());
+        let mut rounds = Rounds::new(Arc::default(), Arc::default());
         until("looks beside the one that hangs", || {
             rounds.check_all(&all);
             other.checks() > 3
@@ -351,7 +391,7 @@ mod tests {
 
     #[test]
     fn nothing_is_looked_at_while_too_many_file_systems_hang() {
-        let mut rounds = Rounds::new(Arc::default());
+        let mut rounds = Rounds::new(Arc::default(), Arc::default());
         let hung = Fake::new(true);
         for file_system in 0..HANGING_MAX as u64 {
             let checker = Checker::start().unwrap();

@@ -249,7 +249,7 @@ fn a_listener_names_the_address_that_it_turned_away() {
     let only = |addresses: &str| {
         let own = format!("address = \"{}\"", target.address);
         let restricted = format!("{own}\nallowed_addresses = [\"{addresses}\"]");
-        std::fs::write(target.config(), text.replace(&own, &restricted)).unwrap();
+        fs::write(target.config(), text.replace(&own, &restricted)).unwrap();
         target.done("cairn_reload", json!({}));
     };
     only("198.51.100.0/24");

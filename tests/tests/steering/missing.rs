@@ -179,3 +179,44 @@ fn a_listener_whose_port_is_taken_names_the_way_to_free_it() {
     drop(taken);
     until("the listener", || missing(&target).is_empty());
 }
+
+struct Loop(String);
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_that_grows_is_announced_without_a_reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    make_disk(&file);
+    let mut attach = Command::new("losetup");
+    let device = match cairn_skips::probe(attach.args(["--find", "--show"]).arg(&file)) {
+        Ok(output) => Loop(output.trim().to_owned()),
+        Err(reason) => return cairn_skips::skip(format_args!("loop devices: {reason}")),
+    };
+    let target = Steered::start();
+    let add = json!({"nqn": NQN, "export": device.0, "nsid": 2});
+    target.done("cairn_namespace_add", add);
+    let mut host = host(&target);
+    File::options()
+        .write(true)
+        .open(&file)
+        .unwrap()
+        .set_len(2 * SIZE)
+        .unwrap();
+    let mut grow = Command::new("losetup");
+    assert!(
+        grow.args(["--set-capacity", &device.0])
+            .status()
+            .unwrap()
+            .success()
+    );
+    wait_for_change(&mut host, 2);
+    let all = target.done("cairn_namespace_list", json!({}));
+    assert_eq!(all[1]["bytes"], 2 * SIZE, "{all}");
+    drop(target);
+}

@@ -63,6 +63,22 @@ impl Backend {
         }
     }
 
+    /// True for a block device whose commands pass the block layer.
+    pub fn is_device(&self) -> bool {
+        match &self.0 {
+            Kind::File(disk) => disk.is_device(),
+            Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
+    /// Returns the size in bytes of a [device](Self::is_device) that has grown.
+    pub fn grown_bytes(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::File(disk) => disk.grown_bytes(),
+            Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => None,
+        }
+    }
+
     /// Checks whether the disk's file was truncated or deleted. Blocks until the file system
     /// replies. Returns true for a new [failure](Self::is_failed).
     pub fn look(&self) -> bool {

@@ -308,7 +308,8 @@ impl Export {
 
     pub(crate) fn see_changes(&self) {
         for (nsid, namespace) in &self.namespaces {
-            if let Some(bytes) = namespace.backend.reported_bytes() {
+            let backend = &namespace.backend;
+            if let Some(bytes) = backend.reported_bytes().or_else(|| backend.grown_bytes()) {
                 self.resize(*nsid, bytes);
             }
         }

@@ -14,6 +14,7 @@ use cairn_disk::{Formers, OpenError};
 use cairn_rdma::Device;
 use nvme_proto::controller::Termination;
 use nvme_proto::wire::Nqn;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::error::StartError;
 use super::jobs::Job;
@@ -23,7 +24,7 @@ use crate::files;
 use crate::health::Place;
 use cairn_data_path::ana::ListenerShared;
 use cairn_data_path::namespace::Namespace;
-use cairn_data_path::registry::{Activity, HostKeys, Registry, SubsystemShared};
+use cairn_data_path::registry::{Activity, ControlMessage, HostKeys, Registry, SubsystemShared};
 
 pub(crate) use backend::{DiskRules, check_count, check_stored, try_backend};
 pub(crate) use export::Export;
@@ -491,6 +492,10 @@ impl Exports {
         let all: Vec<_> = all.filter(|one| one.keeps_size()).cloned().collect();
         (!all.is_empty())
             .then(|| -> Job { Box::new(move || all.iter().for_each(|one| one.keep_size())) })
+    }
+
+    pub(crate) fn messages(&self) -> UnboundedSender<ControlMessage> {
+        self.parts.control.clone()
     }
 
     pub(crate) fn set_keys(&self, keys: &HashMap<Nqn, HostKeys>) {

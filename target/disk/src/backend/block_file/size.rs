@@ -21,6 +21,20 @@ impl BlockFile {
         Ok(bytes)
     }
 
+    /// Returns the size in bytes of a block device that has grown; does not block.
+    pub(in crate::backend) fn grown_bytes(&self) -> Option<u64> {
+        if self.can_grow {
+            return None;
+        }
+        let bytes = (&*self.file).seek(SeekFrom::End(0)).ok()?;
+        let blocks = bytes / u64::from(self.block_bytes);
+        (blocks > self.blocks.load(Ordering::Relaxed)).then_some(bytes)
+    }
+
+    pub(in crate::backend) fn is_device(&self) -> bool {
+        !self.can_grow
+    }
+
     pub(in crate::backend) fn file_system(&self) -> Option<u64> {
         let (device, _) = self.place();
         self.can_grow.then_some(device)
