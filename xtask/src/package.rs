@@ -9,6 +9,7 @@ mod deb;
 mod glibc;
 mod image;
 mod licences;
+mod processor;
 mod rpm;
 mod stage;
 
@@ -19,6 +20,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 
 use deb::Compression;
+use processor::Processor;
 use stage::Staged;
 
 const GZIP: &str = "--use-compress-program=gzip -n";
@@ -36,6 +38,9 @@ pub(crate) struct Args {
         conflicts_with = "programs"
     )]
     pub(crate) profile: String,
+    /// Processor of the packages [default: this machine's]
+    #[arg(long)]
+    pub(crate) arch: Option<Processor>,
     /// Folder for the packages
     #[arg(long, value_name = "DIR", default_value = "build/package")]
     pub(crate) out: PathBuf,
@@ -52,30 +57,29 @@ pub(crate) struct Args {
 
 struct About {
     version: String,
-    architecture: &'static str,
+    processor: Processor,
     time: String,
     glibc: String,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let processor = args.arch.unwrap_or(Processor::OWN);
+    processor.require_tools()?;
     let programs = match &args.programs {
         Some(folder) => folder.clone(),
-        None => glibc::build(&args.profile)?,
+        None => glibc::build(processor, &args.profile)?,
     };
     if args.out.exists() {
         fs::remove_dir_all(&args.out).context("cannot empty the folder of packages")?;
     }
     fs::create_dir_all(&args.out)?;
     let out = fs::canonicalize(&args.out)?;
-    let staged = Staged::make(&programs, &out.join("tree"))?;
+    let staged = Staged::make(processor, &programs, &out.join("tree"))?;
     let about = About {
         version: env!("CARGO_PKG_VERSION").to_owned() + &args.version_suffix,
-        architecture: match std::env::consts::ARCH {
-            "aarch64" => "arm64",
-            _ => "amd64",
-        },
+        processor,
         time: said(Command::new("git").args(["log", "-1", "--format=%ct"]))?,
-        glibc: stage::oldest_glibc(&staged)?,
+        glibc: stage::oldest_glibc(processor, &staged)?,
     };
     if args.deb_only {
         let file = deb::write(&staged.main, &deb::MAIN, &about, &out, Compression::Gzip)?;
@@ -89,6 +93,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         image::write(&staged, &about, &out)?,
     ] {
         println!("{}", file.display());
+    }
+    if processor.is_foreign() {
+        try_image(processor, &out.join("tree/image"))?;
     }
     if let Some(engine) = &staged.engine {
         println!(
@@ -104,8 +111,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Runs the image's programs with the image's libraries.
+fn try_image(processor: Processor, root: &Path) -> Result<()> {
+    for name in stage::PROGRAMS {
+        let program = root.join("usr/bin").join(name);
+        let version = said(processor.program_in(root, &program).arg("--version"))?;
+        ensure!(
+            version.starts_with(name),
+            "{name} --version says {version:?}"
+        );
+    }
+    Ok(())
+}
+
 fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
-    let name = format!("cairn-{}-{}", about.version, about.architecture);
+    let name = format!("cairn-{}-{}", about.version, about.processor.debian());
     let file = out.join(format!("{name}.tar.gz"));
     let rename = format!("--transform=s,^\\./,{name}/,");
     do_it(tar(tree, &file, about).args([GZIP, &rename, "."]))?;

@@ -67,7 +67,9 @@ pub(super) fn write(
     fs::write(folder.join("Cargo.toml"), manifest(tree, package, about)?)?;
     let file = out.join(format!(
         "{}_{}_{}.deb",
-        package.name, about.version, about.architecture
+        package.name,
+        about.version,
+        about.processor.debian()
     ));
     let mut tool = Command::new(tool);
     tool.args(["deb", "--quiet", "--offline", "--no-build", "--no-strip"])
@@ -77,6 +79,7 @@ pub(super) fn write(
             Compression::Gzip => "--compress-type=gz",
         })
         .args(["--deb-version", &about.version])
+        .args(["--target", about.processor.platform()])
         .arg("--output")
         .arg(&file)
         .env("SOURCE_DATE_EPOCH", &about.time)

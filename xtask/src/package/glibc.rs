@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::processor::Processor;
 use super::{do_it, said};
 use crate::cache;
 
@@ -15,12 +16,6 @@ const RELEASE: &str = "bullseye";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
 const PACKAGES: &str = "libc6-dev,libgcc-s1";
-
-const TRIPLET: &str = if cfg!(target_arch = "aarch64") {
-    "aarch64-linux-gnu"
-} else {
-    "x86_64-linux-gnu"
-};
 
 const LIBRARIES: [(&str, &str); 5] = [
     ("libpthread.so", "libpthread.so.0"),
@@ -32,8 +27,8 @@ const LIBRARIES: [(&str, &str); 5] = [
 
 /// Returns the folder of programs built with the old glibc if it can be fetched, else with this
 /// machine's glibc.
-pub(super) fn build(profile: &str) -> Result<PathBuf> {
-    let old = root().and_then(|root| link_folder(&root));
+pub(super) fn build(processor: Processor, profile: &str) -> Result<PathBuf> {
+    let old = root(processor).and_then(|root| link_folder(processor, &root));
     match &old {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
@@ -45,13 +40,30 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
+    let folder = if profile == "dev" { "debug" } else { profile };
+    let mut folder = programs.join(folder);
+    if processor.is_foreign() {
+        let platform = processor.platform();
+        folder = programs
+            .join(platform)
+            .join(folder.file_name().unwrap_or_default());
+        cargo.env("CARGO_BUILD_TARGET", platform);
+        let variable = platform.to_uppercase().replace('-', "_");
+        cargo.env(
+            format!("CARGO_TARGET_{variable}_LINKER"),
+            processor.linker(),
+        );
+    }
     if let Ok(libraries) = &old {
         // The programs read this variable at build time, so its change rebuilds them.
         cargo.env("CAIRN_GLIBC", RELEASE);
-        cargo.env("PATH", path_with(&linker(&programs, libraries)?)?);
+        cargo.env(
+            "PATH",
+            path_with(&linker(processor, &programs, libraries)?)?,
+        );
     }
     do_it(&mut cargo)?;
-    Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
+    Ok(folder)
 }
 
 fn path_with(folder: &Path) -> Result<OsString> {
@@ -60,12 +72,13 @@ fn path_with(folder: &Path) -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// Writes a shell script for use as linker, and returns its folder. The script calls the system's
-/// `cc`, with `libraries` for programs and the fio engine. It is also named `cc`: for a linker with
-/// another name, cargo would compile all crates again.
-fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
+/// Writes a shell script for use as linker, and returns its folder. The script calls the real
+/// linker, with `libraries` for programs and the fio engine. It has the linker's name: for a linker
+/// with another name, cargo would compile all crates again.
+fn linker(processor: Processor, programs: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
-    let cc = said(Command::new("sh").args(["-c", "command -v cc"]))?;
+    let name = processor.linker();
+    let cc = said(Command::new("sh").args(["-c", &format!("command -v {name}")]))?;
     let script = format!(
         "#!/bin/sh\n\
          case \" $* \" in\n\
@@ -76,7 +89,7 @@ fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     );
     let folder = programs.join("linker");
     fs::create_dir_all(&folder)?;
-    let path = folder.join("cc");
+    let path = folder.join(name);
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
@@ -84,13 +97,17 @@ fn linker(programs: &Path, libraries: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
-fn root() -> Result<PathBuf> {
-    let root = cache::folder()?.join(format!("glibc-{RELEASE}"));
+fn root(processor: Processor) -> Result<PathBuf> {
+    let suffix = match processor.is_foreign() {
+        true => format!("-{}", processor.debian()),
+        false => String::new(),
+    };
+    let root = cache::folder()?.join(format!("glibc-{RELEASE}{suffix}"));
     if root.is_dir() {
         return Ok(root);
     }
     let new = root.with_extension(format!("new-{}", std::process::id()));
-    let made = extract(&new).and_then(|()| match fs::rename(&new, &root) {
+    let made = extract(processor, &new).and_then(|()| match fs::rename(&new, &root) {
         Err(_) if root.is_dir() => Ok(()),
         renamed => Ok(renamed?),
     });
@@ -98,11 +115,12 @@ fn root() -> Result<PathBuf> {
     made.map(|()| root)
 }
 
-fn extract(to: &Path) -> Result<()> {
+fn extract(processor: Processor, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     let archive = to.with_extension("tar");
     let mut mmdebstrap = Command::new("mmdebstrap");
     mmdebstrap.args(["--quiet", "--variant=extract"]);
+    mmdebstrap.arg(format!("--architectures={}", processor.debian()));
     mmdebstrap.arg(format!("--include={PACKAGES}")).arg(RELEASE);
     let made = mmdebstrap.arg(&archive).arg(MIRROR).output();
     let made = made.context("run `apt-get install mmdebstrap`")?;
@@ -121,19 +139,16 @@ fn extract(to: &Path) -> Result<()> {
 }
 
 /// Returns the folder of files for the linker; copies them if missing.
-fn link_folder(root: &Path) -> Result<PathBuf> {
+fn link_folder(processor: Processor, root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {
         return Ok(folder);
     }
     let new = root.join(format!("link.new-{}", std::process::id()));
     fs::create_dir_all(&new)?;
-    let run_time = root.join("lib").join(TRIPLET);
-    let link_time = root.join("usr/lib").join(TRIPLET);
-    let loader = match TRIPLET {
-        "aarch64-linux-gnu" => "ld-linux-aarch64.so.1",
-        _ => "ld-linux-x86-64.so.2",
-    };
+    let run_time = root.join("lib").join(processor.triplet());
+    let link_time = root.join("usr/lib").join(processor.triplet());
+    let loader = processor.loader();
     let names = LIBRARIES.map(|(_, name)| name);
     for name in names.iter().chain(&["libc.so.6", "libgcc_s.so.1", loader]) {
         fs::copy(run_time.join(name), new.join(name)).with_context(|| format!("no {name}"))?;

@@ -8,12 +8,13 @@ use std::process::Command;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::processor::Processor;
 use super::stage::{PROGRAMS, Staged};
 use super::{About, do_it, said, tar};
 
 pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBuf> {
     let (root, layout) = (out.join("tree/image"), out.join("oci"));
-    fill(&staged.main, &root)?;
+    fill(about.processor, &staged.main, &root)?;
     let blobs = layout.join("blobs/sha256");
     fs::create_dir_all(&blobs)?;
     let layer = out.join("layer.tar");
@@ -23,7 +24,7 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
         &fs::read(&layer).inspect(|_| drop(fs::remove_file(&layer)))?,
     )?;
     let config = json!({
-        "architecture": about.architecture,
+        "architecture": about.processor.debian(),
         "os": "linux",
         "config": {
             "Entrypoint": ["/usr/bin/cairn-target"],
@@ -54,7 +55,11 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
         layout.join("oci-layout"),
         r#"{"imageLayoutVersion":"1.0.0"}"#,
     )?;
-    let name = format!("cairn-{}-{}.oci.tar", about.version, about.architecture);
+    let name = format!(
+        "cairn-{}-{}.oci.tar",
+        about.version,
+        about.processor.debian()
+    );
     let file = out.join(name);
     do_it(tar(&layout, &file, about).args(["blobs", "index.json", "oci-layout"]))?;
     fs::remove_dir_all(layout)?;
@@ -70,16 +75,12 @@ fn add(blobs: &Path, bytes: &[u8]) -> Result<Value> {
     Ok(json!({"digest": format!("sha256:{sum}"), "size": bytes.len()}))
 }
 
-fn fill(tree: &Path, root: &Path) -> Result<()> {
+fn fill(processor: Processor, tree: &Path, root: &Path) -> Result<()> {
     for name in PROGRAMS {
         let program = tree.join("usr/bin").join(name);
         place(&program, &root.join("usr/bin").join(name))?;
-        let libraries = said(Command::new("ldd").arg(&program))?;
-        let paths = libraries
-            .split_whitespace()
-            .filter(|word| word.starts_with('/'));
-        for path in paths {
-            place(Path::new(path), &root.join(&path[1..]))?;
+        for (from, to) in processor.libraries(&program)? {
+            place(&from, &root.join(to))?;
         }
     }
     do_it(

@@ -39,7 +39,7 @@ pub(super) fn write(
     let file = out.join(format!(
         "cairn-{}.{}.rpm",
         about.version,
-        std::env::consts::ARCH
+        about.processor.rpm()
     ));
     let folder = out.join("rpm");
     fs::create_dir(&folder)?;
@@ -47,6 +47,7 @@ pub(super) fn write(
     let mut tool = Command::new(tool);
     tool.arg("generate-rpm").arg("--output").arg(&file);
     tool.args(["--source-date", &about.time]);
+    tool.args(["--arch", about.processor.rpm()]);
     tool.current_dir(&folder);
     do_it(&mut tool)?;
     fs::remove_dir_all(folder)?;

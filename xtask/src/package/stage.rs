@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::processor::Processor;
 use super::{do_it, licences, said};
 
 pub(super) const PROGRAMS: [&str; 2] = ["cairn-target", "cairn-initiator"];
@@ -18,11 +19,11 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    pub(super) fn make(programs: &Path, root: &Path) -> Result<Self> {
+    pub(super) fn make(processor: Processor, programs: &Path, root: &Path) -> Result<Self> {
         let (main, debug) = (root.join("main"), root.join("debug"));
         for name in PROGRAMS {
-            strip(&programs.join(name), &main, "usr/bin", &debug)?;
-            describe(&programs.join(name), name, &main)?;
+            strip(processor, &programs.join(name), &main, "usr/bin", &debug)?;
+            describe(processor, &programs.join(name), name, &main)?;
         }
         for (from, to) in [
             (
@@ -77,7 +78,7 @@ impl Staged {
         let library = programs.join("libcairn_fio.so");
         let engine = library.is_file().then(|| root.join("engine"));
         if let Some(engine) = &engine {
-            strip(&library, engine, "usr/lib/cairn", &debug)?;
+            strip(processor, &library, engine, "usr/lib/cairn", &debug)?;
             put(
                 &engine.join("usr/share/doc/cairn-fio/copyright"),
                 &licences::engine(),
@@ -91,11 +92,11 @@ impl Staged {
     }
 }
 
-pub(super) fn oldest_glibc(staged: &Staged) -> Result<String> {
+pub(super) fn oldest_glibc(processor: Processor, staged: &Staged) -> Result<String> {
     let mut newest = vec![2, 17];
     for name in PROGRAMS {
         let program = staged.main.join("usr/bin").join(name);
-        let symbols = said(Command::new("objdump").arg("-T").arg(program))?;
+        let symbols = said(processor.binutils("objdump").arg("-T").arg(program))?;
         for version in symbols.split("GLIBC_").skip(1) {
             let end = version.find(|c: char| c != '.' && !c.is_ascii_digit());
             let numbers = version[..end.unwrap_or(version.len())].split('.');
@@ -107,10 +108,10 @@ pub(super) fn oldest_glibc(staged: &Staged) -> Result<String> {
     Ok(numbers.join("."))
 }
 
-fn describe(program: &Path, name: &str, tree: &Path) -> Result<()> {
+fn describe(processor: Processor, program: &Path, name: &str, tree: &Path) -> Result<()> {
     let pages = tree.join("usr/share/man/man1");
     fs::create_dir_all(&pages)?;
-    do_it(Command::new(program).arg("manual").arg(&pages))?;
+    do_it(processor.program(program).arg("manual").arg(&pages))?;
     for entry in fs::read_dir(&pages)? {
         let path = entry?.path();
         if path.extension().is_some_and(|ending| ending == "1") {
@@ -134,13 +135,13 @@ fn describe(program: &Path, name: &str, tree: &Path) -> Result<()> {
             format!("{name}.fish"),
         ),
     ] {
-        let text = said(Command::new(program).args(["completions", shell]))?;
+        let text = said(processor.program(program).args(["completions", shell]))?;
         put(&tree.join(folder).join(file), &(text + "\n"))?;
     }
     Ok(())
 }
 
-fn strip(from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
+fn strip(processor: Processor, from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
     let name = from.file_name().context("a program has a name")?;
     let to = &tree.join(folder).join(name);
     copy(from, to)?;
@@ -149,7 +150,7 @@ fn strip(from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
     name.push(".debug");
     let symbols = debug.join("usr/lib/debug").join(folder).join(name);
     fs::create_dir_all(symbols.parent().context("a file is in a folder")?)?;
-    let objcopy = || Command::new("objcopy");
+    let objcopy = || processor.binutils("objcopy");
     do_it(objcopy().arg("--only-keep-debug").arg(from).arg(&symbols))?;
     fs::set_permissions(&symbols, fs::Permissions::from_mode(0o644))?;
     let link = format!("--add-gnu-debuglink={}", symbols.display());
@@ -183,7 +184,7 @@ mod tests {
         let (tree, debug) = (root.path().join("main"), root.path().join("debug"));
         let own = std::env::current_exe().unwrap();
         let name = own.file_name().unwrap().to_str().unwrap();
-        strip(&own, &tree, "usr/lib/cairn", &debug).unwrap();
+        strip(Processor::OWN, &own, &tree, "usr/lib/cairn", &debug).unwrap();
         let stripped = fs::metadata(tree.join("usr/lib/cairn").join(name)).unwrap();
         assert!(stripped.len() < fs::metadata(&own).unwrap().len());
         let symbols = debug.join(format!("usr/lib/debug/usr/lib/cairn/{name}.debug"));

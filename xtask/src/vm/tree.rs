@@ -82,6 +82,7 @@ impl Tree {
                 programs: Some(self.built(profile, Arch::X86_64)),
                 out: out.join(folder),
                 profile: "dev".to_owned(),
+                arch: None,
                 deb_only: true,
                 install_tools: false,
                 version_suffix: version_suffix.to_owned(),
