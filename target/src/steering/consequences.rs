@@ -7,9 +7,9 @@ use cairn_config::{Backing, Config, GROUP_PREFIX, HostList, Nqn, Subsystem, Uuid
 use cairn_control::Error;
 use rustix::io::Errno;
 
-use super::problems::{key_command, word};
 use super::reserving::{dropped_reservation, registrants};
 use super::views::{connected_hosts, connections};
+use super::wording::{key_command, word};
 use crate::nouns::count;
 use crate::server::Snapshot;
 

@@ -2,7 +2,7 @@
 
 use cairn_config::{Config, GROUP_PREFIX, Nqn, host_doubt, is_slip};
 
-use super::problems::word;
+use super::wording::word;
 
 const WARNINGS_MAX: usize = 32;
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use super::consequences::Connected;
 use super::methods::{Methods, answer};
 use super::parameters::{HostAdd, HostKeys, HostOf, KeysOf};
-use super::problems::key_command;
+use super::wording::key_command;
 use crate::answers::{HostAdded, HostKey, Removed};
 
 impl Methods {

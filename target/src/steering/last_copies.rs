@@ -7,7 +7,7 @@ use cairn_config::{Config, Draft, Namespace, Subsystem};
 use cairn_control::Error;
 use rustix::io::Errno;
 
-use super::problems::word;
+use super::wording::word;
 use crate::files;
 use crate::server::{Export, ReloadScope, Snapshot};
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::methods::{Methods, answer};
 use super::parameters::{LimitOf, LimitSet};
-use super::problems::word;
+use super::wording::word;
 use crate::answers::{Limit, LimitsSet};
 
 impl Methods {

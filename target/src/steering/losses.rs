@@ -7,9 +7,9 @@ use std::sync::Arc;
 use cairn_config::{Config, Nqn, Subsystem, Trid};
 
 use super::consequences::{Connected, loses, may_see};
-use super::problems::word;
 use super::reserving::{dropped, reservations};
 use super::views::connections;
+use super::wording::word;
 use crate::answers::Connection;
 use crate::server::Snapshot;
 

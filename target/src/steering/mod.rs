@@ -24,6 +24,7 @@ mod policy;
 mod pools;
 mod problems;
 mod published;
+mod refusals;
 mod refused;
 mod reserving;
 mod settings;
@@ -31,6 +32,7 @@ mod source;
 mod stale;
 mod views;
 mod warnings;
+mod wording;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +44,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use additions::copy_sentence;
 pub(crate) use methods::effect;
-pub(crate) use problems::{OddHost, odd_hosts};
+pub(crate) use refusals::{OddHost, odd_hosts};
 pub(crate) use source::Source;
 
 use crate::logging::LogFilter;

@@ -10,7 +10,7 @@ use cairn_control::{Error, Kind};
 use cairn_disk::FoundPath;
 use rustix::io::Errno;
 
-use super::problems::word;
+use super::wording::word;
 use crate::server::{Export, Snapshot};
 use crate::{files, pool};
 

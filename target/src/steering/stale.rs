@@ -7,9 +7,9 @@ use std::time::Duration;
 use cairn_base::shell::shell_word;
 use tokio::time::{sleep, timeout};
 
-use super::problems::first_of;
 use super::published::Published;
 use super::source::{Source, absolute};
+use super::wording::first_of;
 use crate::files;
 
 /// Maximum reads of a differing file: a change replaces the file before publication.

@@ -10,7 +10,8 @@ use cairn_control::Error;
 use cairn_disk::Backend;
 use rustix::io::Errno;
 
-use super::problems::{Observations, health, problems, refused_hosts};
+use super::problems::{Observations, health, problems};
+use super::refusals::refused_hosts;
 use super::reserving::reservations;
 use super::source::{Source, absolute};
 use crate::answers::{

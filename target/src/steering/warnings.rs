@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use cairn_config::Config;
 
-use super::problems::{OddHost, odd_hosts};
+use super::refusals::{OddHost, odd_hosts};
 
 /// Maximum warnings in a status response; `cairn-target check` prints all.
 const SHOWN_MAX: usize = 64;

@@ -13,18 +13,22 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-fn file(target: &Steered, name: &str, seed: u8) -> PathBuf {
+pub(crate) fn file(target: &Steered, name: &str, seed: u8) -> PathBuf {
     let path = target.folder.path().join(name);
     fs::write(&path, secret(seed).to_text().as_bytes()).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     path
 }
 
-fn host(target: &Steered) -> String {
+pub(crate) fn host(target: &Steered) -> String {
     target.options("a").hostnqn.raw().to_owned()
 }
 
-fn connect(target: &Steered, host: Option<u8>, controller: Option<u8>) -> Result<Host, HostError> {
+pub(crate) fn connect(
+    target: &Steered,
+    host: Option<u8>,
+    controller: Option<u8>,
+) -> Result<Host, HostError> {
     let authentication = host.map(|seed| Secrets {
         host: secret(seed),
         controller: controller.map(secret),
@@ -36,7 +40,7 @@ fn connect(target: &Steered, host: Option<u8>, controller: Option<u8>) -> Result
     Host::connect(&Soft::default(), options)
 }
 
-fn assert_refused(result: Result<Host, HostError>) {
+pub(crate) fn assert_refused(result: Result<Host, HostError>) {
     match result {
         Err(HostError::NotAuthenticated { .. }) => {}
         other => panic!("{other:?}"),
@@ -68,7 +72,7 @@ fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     assert_eq!(json!(shown), json!(expected));
 }
 
-fn start() -> Steered {
+pub(crate) fn start() -> Steered {
     let target = Steered::start_logged(None);
     for (method, params) in [
         (
@@ -373,62 +377,6 @@ fn a_host_with_a_wrong_key_is_shown_until_it_has_the_right_one() {
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["refused"], json!([]));
     assert_eq!(status["problems"], json!([]));
-}
-
-#[test]
-fn a_lost_key_file_shuts_out_its_hosts_alone() {
-    let mut target = start();
-    let path = file(&target, "lost", 3);
-    let key = json!({"nqn": NQN, "host": host(&target), "dhchap_key": path});
-    target.done("cairn_host_key_set", key);
-    target.done("cairn_host_any", json!({"nqn": NQN, "allow": true}));
-    let missing = |target: &Steered| target.done("cairn_status", json!({}))["missing"].clone();
-    let is_lost = |target: &Steered| {
-        let missing = missing(target);
-        assert_eq!(missing[0]["kind"], "keys", "{missing}");
-        let reason = missing[0]["reason"].as_str().unwrap();
-        assert!(reason.contains(path.to_str().unwrap()), "{reason}");
-    };
-    fs::remove_file(&path).unwrap();
-    target.done("cairn_reload", json!({}));
-    is_lost(&target);
-    drop(connect(&target, Some(3), None).unwrap());
-    // A change that has nothing to do with keys is possible.
-    target.done(
-        "cairn_namespace_add",
-        json!({"nqn": NQN, "export": "mem:1MiB"}),
-    );
-    target.done(
-        "cairn_subsystem_set",
-        json!({"nqn": NQN, "serial": "other"}),
-    );
-    is_lost(&target);
-    drop(Host::connect(&Soft::default(), target.options("b")).unwrap());
-
-    target.crash_logged_around(|| {});
-    is_lost(&target);
-    for seed in [None, Some(3)] {
-        assert_refused(connect(&target, seed, None));
-    }
-    drop(Host::connect(&Soft::default(), target.options("b")).unwrap());
-    target.done(
-        "cairn_subsystem_set",
-        json!({"nqn": NQN, "serial": "third"}),
-    );
-    is_lost(&target);
-    assert_refused(connect(&target, Some(3), None));
-    file(&target, "lost", 3);
-    until("the key", || missing(&target) == json!([]));
-    drop(connect(&target, Some(3), None).unwrap());
-    assert_refused(connect(&target, None, None));
-}
-
-#[test]
-fn a_new_key_that_is_unreadable_is_refused() {
-    let target = start();
-    let key = json!({"nqn": NQN, "host": host(&target), "dhchap_key": "/no/such/key"});
-    let error = target.call("cairn_host_key_set", key).unwrap_err();
-    assert!(error.to_string().contains("/no/such/key"), "{error}");
 }
 
 fn refused(target: &Steered) -> Value {

@@ -19,6 +19,7 @@ mod limits;
 mod listeners;
 mod log;
 mod losses;
+mod lost_keys;
 mod manuals;
 mod missing;
 mod output;

@@ -9,6 +9,7 @@ mod nvmet;
 mod nvmet_saved;
 mod spdk;
 mod spdk_saved;
+mod spdk_transport;
 
 pub use nvmet::from_nvmet;
 pub use nvmet_saved::to_nvmet;

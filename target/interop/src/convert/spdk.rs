@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::{Converted, Notes};
-use super::{ELSEWHERE, IN_CAPSULE_DEFAULT, IN_CAPSULE_MAX, IN_CAPSULE_UNIT, NO_RDMA};
+use super::{ELSEWHERE, NO_RDMA, spdk_transport};
 use crate::spdk::listed;
 
 /// Requests in every saved configuration, with SPDK's defaults.
@@ -52,31 +52,6 @@ const USUAL: &[(&str, &[(&str, &str)])] = &[
         &[("crdt1", "0"), ("crdt2", "0"), ("crdt3", "0")],
     ),
     ("nvmf_set_max_subsystems", &[("max_subsystems", "1024")]),
-];
-
-const USUAL_TRANSPORT: &[(&str, &str)] = &[
-    ("max_queue_depth", "128"),
-    ("max_qpairs_per_ctrlr", "128"),
-    ("max_io_qpairs_per_ctrlr", "127"),
-    ("in_capsule_data_size", "4096"),
-    ("max_io_size", "131072"),
-    ("io_unit_size", "8192"),
-    ("max_aq_depth", "128"),
-    ("num_shared_buffers", "4095"),
-    ("buf_cache_size", "4294967295"),
-    ("dif_insert_or_strip", "false"),
-    ("zcopy", "false"),
-    ("max_srq_depth", "4096"),
-    ("no_srq", "false"),
-    ("acceptor_backlog", "100"),
-    ("no_wr_batching", "false"),
-    ("abort_timeout_sec", "1"),
-    ("ack_timeout", "0"),
-    ("data_wr_pool_size", "4095"),
-    ("num_cqe", "4096"),
-    ("disable_command_passthru", "false"),
-    ("kas", "10"),
-    ("min_kato", "10000"),
 ];
 
 /// Requests that configure parts of SPDK without a counterpart in Cairn.
@@ -223,7 +198,9 @@ impl Import {
             "nvmf_set_config" => self.settings(&params),
             // Cairn always meets the conditions for which these requests wait.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
-            "nvmf_create_transport" if is_rdma(&params) => self.transport(&params),
+            "nvmf_create_transport" if is_rdma(&params) => {
+                spdk_transport::import(&params, &mut self.draft, &self.notes);
+            }
             other if OF_OTHER_PARTS.contains(&other) => params.ignore_all(),
             other => {
                 let usual = USUAL.iter().find(|(method, _)| *method == other);
@@ -234,40 +211,6 @@ impl Import {
                     params.leave_out_whole(format!("{other}{kind} has no counterpart"));
                 }
             }
-        }
-    }
-
-    fn transport(&mut self, params: &Fields<'_>) {
-        params.ignore(&["tgt_name"]);
-        params.ignore_usual(USUAL_TRANSPORT);
-        let is_usual = |key: &str, value: &str| USUAL_TRANSPORT.contains(&(key, value));
-        for (key, own) in [
-            ("max_queue_depth", "queue_depth"),
-            ("max_io_qpairs_per_ctrlr", "io_queues"),
-            ("max_io_size", "mdts"),
-        ] {
-            if let Some(value) = params.text(key).filter(|value| !is_usual(key, value)) {
-                self.notes.add(format!(
-                    "nvmf_create_transport: {key} {value} is not carried over: [target] has {own}"
-                ));
-            }
-        }
-        self.in_capsule_data(params);
-    }
-
-    fn in_capsule_data(&mut self, params: &Fields<'_>) {
-        let size = params.text("in_capsule_data_size");
-        let Some(size) = size.and_then(|text| text.parse::<u32>().ok()) else {
-            return;
-        };
-        let own = size.min(IN_CAPSULE_MAX) / IN_CAPSULE_UNIT * IN_CAPSULE_UNIT;
-        if own != size {
-            self.notes.add(format!(
-                "nvmf_create_transport: in_capsule_data_size {size} is {own} here"
-            ));
-        }
-        if own != IN_CAPSULE_DEFAULT {
-            self.draft.set_in_capsule_data(own);
         }
     }
 

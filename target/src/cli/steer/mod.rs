@@ -8,6 +8,7 @@ mod names;
 mod reservations;
 mod shown;
 mod socket;
+mod unsaved;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -267,30 +268,10 @@ fn answer_to(asked: &Asked<'_>, steer: &Steer) -> Result<Value, CallError> {
     };
     let mut client = asked.at.connect(patience)?;
     let answer = client.call(asked.method, &asked.params)?;
-    if changes_configuration(asked.method) && !is_unchanged(&answer) && has_no_file(&mut client) {
-        print_finding(Severity::Note, NO_FILE);
+    if !is_unchanged(&answer) {
+        unsaved::note(asked.method, &mut client);
     }
     Ok(answer)
-}
-
-const NO_FILE: &str = "the target has no configuration file, so this change ends with it: to keep \
-                       it: cairn-target config show --file FILE, then cairn-target serve --config FILE";
-
-/// True for a method whose change a configuration file would keep.
-fn changes_configuration(method: &str) -> bool {
-    const PASSING: [&str; 5] = [
-        "cairn_connection_remove",
-        "cairn_drain",
-        "cairn_drain_undo",
-        "cairn_log_set",
-        "cairn_reservation_clear",
-    ];
-    effect(method) == Some(Effect::Changes) && !PASSING.contains(&method)
-}
-
-fn has_no_file(client: &mut Client) -> bool {
-    let status = client.call("cairn_status", &json!({}));
-    status.is_ok_and(|status| status["config_file"].is_null())
 }
 
 pub(super) fn run(steer: &Steer) -> Result<(), String> {
