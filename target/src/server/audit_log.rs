@@ -39,18 +39,19 @@ pub(super) struct AuditLog {
     control: UnboundedSender<ControlMessage>,
 }
 
+fn of_process(event: Event) -> Event {
+    event
+        .value("pid", std::process::id())
+        .text("version", env!("CARGO_PKG_VERSION"))
+}
+
 impl AuditLog {
     pub(super) fn new(audit: Audit, control: UnboundedSender<ControlMessage>) -> Self {
         Self { audit, control }
     }
 
     pub(super) fn begin(&self) {
-        let version = env!("CARGO_PKG_VERSION");
-        self.audit.record(|| {
-            Event::new("start")
-                .value("pid", std::process::id())
-                .text("version", version)
-        });
+        self.audit.record(|| of_process(Event::new("start")));
     }
 
     pub(super) fn apply(&self, config: &Config) -> Result<(), StartError> {
@@ -75,7 +76,7 @@ impl AuditLog {
 
     /// Records the stop, after all queues are closed.
     pub(super) fn end(&self) {
-        self.audit.record(|| Event::new("stop"));
+        self.audit.record(|| of_process(Event::new("stop")));
         self.audit.end(END_TIMEOUT);
     }
 }

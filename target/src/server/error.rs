@@ -272,6 +272,16 @@ pub enum ReloadError {
     Stopped,
 }
 
+impl KeyError {
+    /// True if a file cannot be read, has no secret, or is open to other users.
+    pub(crate) fn is_of_a_file(&self) -> bool {
+        matches!(
+            self,
+            Self::Read { .. } | Self::Open { .. } | Self::Secret { .. }
+        )
+    }
+}
+
 impl ReloadError {
     /// Returns true if the new configuration is in force despite the error.
     #[must_use]

@@ -57,9 +57,6 @@ impl From<Unreadable> for StartError {
 }
 
 /// Reads the keys of hosts.
-///
-/// # Errors
-/// A file has no valid secret, or other users can access it.
 pub(crate) async fn load(config: &Config) -> Result<Loaded, StartError> {
     let mut keys = HashMap::new();
     let mut unreadable = Vec::new();
@@ -269,11 +266,11 @@ async fn of_subsystem(config: &Authentication) -> Result<(HostKeys, Vec<Failed>)
     Ok((keys, failed))
 }
 
-/// Returns the secrets, or random ones with the error of an unreadable key.
+/// Returns the secrets, or random ones with the error of an unusable file.
 async fn readable(keys: &Keys) -> Result<(Secrets, Option<KeyError>), KeyError> {
     match secrets(keys).await {
         Ok(secrets) => Ok((secrets, None)),
-        Err(error @ KeyError::Read { .. }) => Ok((nobodys_pair()?, Some(error))),
+        Err(error) if error.is_of_a_file() => Ok((nobodys_pair()?, Some(error))),
         Err(error) => Err(error),
     }
 }

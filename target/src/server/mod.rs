@@ -60,7 +60,7 @@ pub(crate) use listeners::{Drained, Which};
 pub(crate) use reload::{ReloadScope, Step};
 pub(crate) use reserving::{NotCleared, store_again};
 pub use state_lock::StateInUse;
-pub(crate) use state_lock::{StateDirectory, check_state, is_lock_file};
+pub(crate) use state_lock::{StateDirectory, WAITS, check_state, is_empty};
 pub use stepped::SteppedTarget;
 
 /// Time limit to close Ceph images; a close waits for the cluster's OSDs.

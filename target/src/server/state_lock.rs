@@ -1,9 +1,10 @@
 //! Lock on the state directory, whose files one target at a time may change.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cairn_control::{PathLock, of_process};
+use cairn_data_path::reservation_file::UNREADABLE;
 
 /// Another target uses the state directory.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,8 @@ pub struct StateInUse {
 pub(crate) struct StateDirectory {
     folder: PathBuf,
     held: Mutex<Option<PathLock>>,
+    /// True if the directory was missing at the start; unset before.
+    was_missing: OnceLock<bool>,
 }
 
 impl StateDirectory {
@@ -30,6 +33,7 @@ impl StateDirectory {
         Self {
             folder: folder.to_owned(),
             held: Mutex::default(),
+            was_missing: OnceLock::new(),
         }
     }
 
@@ -37,9 +41,15 @@ impl StateDirectory {
         &self.folder
     }
 
+    #[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+    fn note_start(&self) {
+        self.was_missing.get_or_init(|| !self.folder.is_dir());
+    }
+
     /// Locks the directory. A missing or read-only one is no error here, because its files cannot
     /// change. Blocks on the file system.
     pub(crate) fn lock(&self) -> Result<(), StateInUse> {
+        self.note_start();
         let path = lock_file(&self.folder);
         let mut held = self.held();
         if is_at(held.as_ref(), &path) {
@@ -52,6 +62,20 @@ impl StateDirectory {
                 return Err(in_use(&self.folder));
             }
             Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Fails if the directory was missing at the start and is empty now, because it may be waiting
+    /// for its files. Blocks on the file system.
+    pub(crate) fn check_files(&self) -> Result<(), String> {
+        let was_missing = self
+            .was_missing
+            .get()
+            .is_some_and(|was_missing| *was_missing);
+        if was_missing && is_empty(&self.folder) {
+            let folder = self.folder.display();
+            return Err(format!("{UNREADABLE}: state_directory {folder} {WAITS}"));
         }
         Ok(())
     }
@@ -81,8 +105,16 @@ pub(crate) fn check_state(folder: &Path) -> Result<(), StateInUse> {
     }
 }
 
-pub(crate) fn is_lock_file(name: &std::ffi::OsStr) -> bool {
-    name == LOCK
+/// End of the error for a directory that may be waiting for its files.
+pub(crate) const WAITS: &str = "was missing when this target started, and is empty now";
+
+/// True if a directory has no file but the lock. Blocks on the file system.
+#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
+pub(crate) fn is_empty(folder: &Path) -> bool {
+    folder.read_dir().is_ok_and(|all| {
+        let mut names = all.filter_map(Result::ok).map(|one| one.file_name());
+        names.all(|name| name == LOCK)
+    })
 }
 
 const LOCK: &str = "lock";

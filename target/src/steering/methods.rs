@@ -23,6 +23,7 @@ use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf,
     NamespaceRemove, SubsystemRemove, parse_nqn,
 };
+use super::policy;
 use super::problems::Observations;
 use super::published::{Facts, Published};
 use super::refused::{refuse_read_only, stopped};
@@ -275,6 +276,7 @@ impl Methods {
         // A forced removal must not force the other removals of a batch.
         let kind = if force { Kind::Narrows } else { Kind::Shrinks };
         let before = self.snapshot().await?;
+        policy::refuse_directory(&before.config, &nqn, nsid, force)?;
         let mut losses: Losses = dropped_reservation(&before, &nqn, nsid)
             .into_iter()
             .collect();

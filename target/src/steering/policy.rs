@@ -156,3 +156,42 @@ pub(super) fn has(config: &Config, (nqn, nsid): (Nqn, u32)) -> bool {
     let mut subsystems = config.subsystems.iter().filter(|one| one.nqn == nqn);
     subsystems.any(|one| one.namespaces.iter().any(|ns| ns.nsid == nsid))
 }
+
+/// Refuses to remove one namespace of a directory, and all of them without `force`.
+pub(super) fn refuse_directory(
+    config: &Config,
+    nqn: &str,
+    nsid: u32,
+    force: bool,
+) -> Result<(), Error> {
+    let mut subsystems = config.subsystems.iter();
+    let Some(own) = subsystems.find(|one| one.nqn.raw() == nqn) else {
+        return Ok(());
+    };
+    let mut pools = own.pools.iter();
+    let Some(pool) = pools.find(|pool| pool.nsids.contains(&nsid)) else {
+        return Ok(());
+    };
+    let mut files = own.namespaces.iter();
+    let of_pool =
+        |one: &&cairn_config::Namespace| one.pooled.is_some() && pool.nsids.contains(&one.nsid);
+    let folder = pool.folder.display();
+    let (first, of) = (pool.like.nsid, word(nqn));
+    if nsid != first && files.clone().filter(of_pool).any(|one| one.nsid == nsid) {
+        return Err(Error::invalid(format!(
+            "namespace {nsid} of {nqn} is a file of the directory {folder}: to remove it, move the \
+             file out of the directory"
+        )));
+    }
+    if nsid == first && !force && files.any(|one| of_pool(&one)) {
+        return Err(Error::errno(
+            Errno::BUSY,
+            format!(
+                "the files of the directory {folder} are namespaces of {nqn} from {first} on: to \
+                 remove one, move its file out of the directory; to remove all: cairn-target \
+                 namespace remove {of} {first} --force"
+            ),
+        ));
+    }
+    Ok(())
+}

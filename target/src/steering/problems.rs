@@ -18,7 +18,7 @@ use super::wording::{first_of, problem, word};
 use crate::answers::{Health, Problem, RefusedHost};
 use crate::health::{Obstacle, Thing};
 use crate::nouns::count as counted;
-use crate::server::Snapshot;
+use crate::server::{Export, Snapshot, WAITS};
 
 /// Age of a disk's oldest command at which the disk counts as stuck.
 const STUCK: Duration = Duration::from_secs(10);
@@ -65,6 +65,10 @@ pub(super) fn health(problems: &[Problem]) -> Health {
 fn missing(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
     snapshot.missing.iter().map(|(one, lasting)| {
         let remedy = match one.thing {
+            Thing::Namespace(_) if one.reason.contains(WAITS) => format!(
+                "restore the directory under another name, and rename it into place, which needs no \
+                 reload; if it never had files, restart the target, because {RESERVATIONS_END}"
+            ),
             Thing::Namespace(_) if one.reason.contains(UNREADABLE) => format!(
                 "restore the file from a backup, which needs no reload; to drop the reservations of \
                  this disk alone, remove the file and its namesake in the folder index \
@@ -111,6 +115,27 @@ fn acceptance(nqn: &str, nsid: u32, config: Option<&Namespace>) -> String {
     format!(
         "cairn-target namespace remove {nqn} {nsid} && cairn-target namespace add {nqn} {path} \
          --nsid {nsid}"
+    )
+}
+
+/// Returns the steps from a deleted file to the other file at its path, if one is there.
+fn replacement(export: &Export<'_>) -> String {
+    let (nqn, nsid) = (export.nqn.raw(), export.config.nsid);
+    let removal = removal(nqn, nsid);
+    if !export.entry.namespace.backend.is_displaced() {
+        return removal;
+    }
+    if has_settings(export.config) {
+        return format!(
+            "{removal}; the file there now is served, with the same settings, once the \
+             namespace's table is back in the configuration file: cairn-target reload"
+        );
+    }
+    let path = export.config.backing.to_string();
+    let (nqn, path) = (word(nqn), shell_word(&path, "PATH"));
+    format!(
+        "{removal}; to serve the file there now: cairn-target namespace add {nqn} {path} --nsid \
+         {nsid}"
     )
 }
 
@@ -230,12 +255,8 @@ fn disks(snapshot: &Snapshot) -> impl Iterator<Item = Problem> {
             backend.is_deleted(),
             deletion(backend),
             format!(
-                "copy the data from a host, before the target ends (it was {path}); with a copy: {}{}",
-                removal(export.nqn.raw(), nsid),
-                match backend.is_displaced() {
-                    true => "; cairn-target namespace add serves the file there now",
-                    false => "",
-                }
+                "copy the data from a host, before the target ends (it was {path}); with a copy: {}",
+                replacement(&export)
             ),
         );
         let moved = of(

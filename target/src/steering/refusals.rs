@@ -206,9 +206,11 @@ pub(super) fn refusals<'a>(
                 let local = one.local.parse().ok();
                 let local = local.filter(|_| one.kind == "subsystem");
                 let lead = local.and_then(|local| lead(config, &one.nqn, local));
-                lead.unwrap_or_else(|| {
-                    "correct the name at the host, or add the subsystem".to_owned()
-                })
+                let otherwise = match one.kind {
+                    "host" => "correct the name at the host: it is not a valid NQN",
+                    _ => "correct the name at the host, or add the subsystem",
+                };
+                lead.unwrap_or_else(|| otherwise.to_owned())
             }
         };
         let since = Duration::from_secs(one.first_s);

@@ -217,7 +217,7 @@ fn the_last_copy_of_data_is_removed_by_force_alone() {
     let (target, path) = start();
     fs::remove_file(&path).unwrap();
     until("the deletion", || disk(&target)["deleted"] == true);
-    let at_path = "serves the file there now";
+    let at_path = &*format!("namespace add {NQN} {} --nsid 2", path.display());
     assert!(!problems(&target).contains(at_path));
     File::create(&path).unwrap().set_len(MIB).unwrap();
     changes(&target);

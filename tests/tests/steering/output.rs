@@ -86,4 +86,27 @@ fn a_configuration_replaces_no_disk() {
     let output = target.command(&["config", "show", "--file", &config]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(target.text(), before);
+    let edited = before + "# An edit.\n";
+    std::fs::write(target.config(), &edited).unwrap();
+    let output = target.command(&["config", "show", "--file", &config]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("has not read"), "{stderr}");
+    assert_eq!(target.text(), edited);
+}
+
+#[test]
+fn a_restored_configuration_names_its_hidden_keys() {
+    let target = Steered::start();
+    let secret = cairn_initiator::Secret::generate(32, None, &mut |bytes| bytes.fill(7));
+    let key = format!(
+        "allow_any_host = true\ndhchap_key = \"{}\"",
+        secret.to_text().as_str()
+    );
+    let text = target.text().replace("allow_any_host = true", &key);
+    std::fs::write(target.config(), text).unwrap();
+    target.done("cairn_reload", serde_json::json!({}));
+    let copy = target.folder.path().join("copy.toml");
+    let output = target.command(&["config", "show", "--file", copy.to_str().unwrap()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("asterisks in place of keys"), "{stderr}");
 }

@@ -179,6 +179,20 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     wait_for(&mut host, &[1, 2, 100, 101, 104]);
     assert!(target.text().contains("dir:"));
     assert!(!target.text().contains("pooled"));
+    let remove = |nsid: u32, force: bool| {
+        let params = json!({"nqn": NQN, "nsid": nsid, "force": force});
+        target.call("cairn_namespace_remove", params)
+    };
+    for (nsid, force) in [(FIRST, false), (FIRST + 1, false), (FIRST + 1, true)] {
+        let refused = remove(nsid, force).unwrap_err().to_string();
+        assert!(
+            refused.contains("move its file") || refused.contains("move the file"),
+            "{refused}"
+        );
+    }
+    wait_for(&mut host, &[1, 2, 100, 101, 104]);
+    remove(FIRST, true).unwrap();
+    wait_for(&mut host, &[1, 2, 104]);
     host.disconnect().unwrap();
 }
 

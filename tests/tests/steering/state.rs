@@ -192,3 +192,29 @@ fn older_files_of_a_running_targets_reservations_are_replaced() {
     let mut stranger = Member::of(target.connect("c"), 1, 0);
     assert!(!stranger.may_write());
 }
+
+#[test]
+fn an_empty_directory_in_place_of_a_lost_one_waits_for_its_files() {
+    let (mut target, state) = start();
+    drop(persist(&target));
+    let kept = state.with_extension("kept");
+    target.crash_logged_around(|| fs::rename(&state, &kept).unwrap());
+    fs::create_dir(&state).unwrap();
+    let problems = || target.done("cairn_status", json!({}))["problems"].to_string();
+    let waits = || problems().contains("and is empty now");
+    until("another reason", waits);
+    target.done("cairn_reload", json!({}));
+    assert!(waits() && problems().contains("restart the target"));
+    fs::remove_dir_all(&state).unwrap();
+    fs::rename(&kept, &state).unwrap();
+    until("the disk", || problems() == "[]");
+    let mut stranger = Member::of(target.connect("c"), 1, 0);
+    assert!(!stranger.may_write());
+    drop(stranger);
+    target.crash_logged_around(|| {
+        fs::remove_dir_all(&state).unwrap();
+        fs::create_dir(&state).unwrap();
+    });
+    let mut stranger = Member::of(target.connect("c"), 1, 0);
+    assert!(stranger.may_write(), "a start drops the reservations");
+}

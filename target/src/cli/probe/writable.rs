@@ -12,7 +12,7 @@ use rustix::fs::{Access, AtFlags, CWD, OFlags};
 
 use super::user;
 use crate::files;
-use crate::server::{StateInUse, check_state, is_lock_file};
+use crate::server::{StateInUse, check_state, is_empty};
 use cairn_data_path::audit::{JOURNAL, check_file};
 use cairn_data_path::protection_file;
 use cairn_data_path::reservation_file::RESERVATIONS_END;
@@ -61,14 +61,6 @@ pub(in crate::cli) fn after_first_start(folder: &Path) -> String {
          first start: if it had files, stop the target, restore them, and start it, because \
          {RESERVATIONS_END}"
     )
-}
-
-#[expect(clippy::disallowed_methods, reason = "on a thread of `files`")]
-fn is_empty(folder: &Path) -> bool {
-    folder.read_dir().is_ok_and(|all| {
-        let mut names = all.filter_map(Result::ok).map(|one| one.file_name());
-        names.all(|name| is_lock_file(&name))
-    })
 }
 
 pub(super) fn protection_problems(config: &Config) -> Vec<String> {

@@ -300,7 +300,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     } = steer
     {
         result.print(&text);
-        return result.write(&text);
+        return unsaved::write(result, &text, &answer, asked.at);
     }
     // An empty list prints no line, so that a shell loop over the lines does nothing.
     if !text.is_empty() {

@@ -241,9 +241,9 @@ impl Exports {
             let backend = open_backend((&rules, &config), transfer_bytes, messages, &formers)?;
             let backing = describe(&config.backing);
             if let Some(state) = &state_directory {
-                state
-                    .lock()
-                    .map_err(|error| OpenError::new(error.to_string()))?;
+                let locked = state.lock().map_err(|error| error.to_string());
+                let checked = locked.and_then(|()| state.check_files());
+                checked.map_err(OpenError::new)?;
             }
             let kept_in = state_directory.as_ref().map(|state| (state.path(), nqn));
             let opened = Namespace::new(&config, backend, backing, reactors, &orders, kept_in)?;
