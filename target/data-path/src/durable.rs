@@ -29,7 +29,6 @@ fn step() {
     }
 }
 
-/// Message of the panic of [`interrupt_after`].
 pub const INTERRUPTED: &str = "the file change is interrupted";
 
 /// Replaces the file atomically and durably. Blocks on the file system.
@@ -59,7 +58,6 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the temporary file of [`replace`].
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");

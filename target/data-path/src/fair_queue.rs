@@ -235,7 +235,6 @@ impl<K: Key, T> FairQueue<K, T> {
         other.map_or(0, |queue| queue.used.saturating_sub(lag_max))
     }
 
-    /// Drops empty queues whose `used` does not exceed the floor, or all queues if nothing waits.
     fn tidy(&mut self) {
         let floor = match self.is_empty() {
             true => u64::MAX,

@@ -48,7 +48,6 @@ impl Arena {
         &self.mapping
     }
 
-    /// Sets the mapping's slot in the ring, from [`Ring::add_buffer`](crate::Ring::add_buffer).
     pub fn set_slot(&mut self, slot: u16) {
         self.slot = slot;
     }
@@ -58,7 +57,6 @@ impl Arena {
         self.data
     }
 
-    /// Returns the bytes of all buffers in use: those of the pool, and the spare buffers taken.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
@@ -85,7 +83,6 @@ impl Arena {
         &mut self.pool
     }
 
-    /// Returns the first `length` bytes of a buffer.
     #[inline]
     pub fn span(&self, buffer: &Buffer, length: u32) -> Span {
         assert!(

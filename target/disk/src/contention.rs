@@ -20,7 +20,6 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Records that the round of `now` had no work, and the thread polls again.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);

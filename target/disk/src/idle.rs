@@ -24,7 +24,6 @@ pub enum Pause {
     Sleep,
 }
 
-/// Polling state of a reactor.
 #[derive(Debug)]
 pub struct Idle {
     largest: Duration,

@@ -51,7 +51,6 @@ struct Unit {
     prev: u32,
 }
 
-/// Free and allocated blocks of a data area.
 #[derive(Debug)]
 pub struct Pool {
     units: Vec<Unit>,

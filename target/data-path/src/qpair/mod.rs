@@ -199,7 +199,7 @@ impl QueuePair {
         }
     }
 
-    /// Returns the QID of the connection request. The Connect must have the same QID.
+    /// Returns the connection request's QID, which the Connect must repeat.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }

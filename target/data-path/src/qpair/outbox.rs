@@ -75,7 +75,6 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Adds data for the next [`Self::cover`].
     pub(crate) fn add_data(&mut self, bytes: u32) {
         self.covered_bytes += u64::from(bytes);
     }

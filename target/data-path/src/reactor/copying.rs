@@ -101,7 +101,6 @@ fn source_ranges<'a>(
     data
 }
 
-/// Queues a Copy for the rate limits, once its size is known.
 fn await_limits(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let share = queues.command(id).share();
     let disk = queues.requests[id].disk;

@@ -34,7 +34,6 @@ impl Io {
         self.arena.span(buffer, request.buffer_bytes.0)
     }
 
-    /// Returns the spans of both fused commands' data in the first command's buffer.
     pub(super) fn pair_spans(&self, first: &Request) -> [Span; 2] {
         let (whole, length) = (self.data_span(first), first.transfer.length());
         [

@@ -79,7 +79,6 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     );
 }
 
-/// Makes a Compare, or a Compare and Write, exclude all other changes of its blocks.
 pub(super) fn exclude(queues: &mut Queues, io: &Io, id: RequestId) {
     let (request, association) = of_association(queues, id);
     if request.ordered.is_some() {

@@ -255,7 +255,6 @@ impl Request {
         self.fused != Fused::No
     }
 
-    /// Whether the end of the current block I/O removes the command from its disk's order.
     pub(crate) fn leaves_order(&self) -> bool {
         self.restrictions.is_ordered() && !self.is_fused()
     }
@@ -305,7 +304,6 @@ impl Request {
         self.times.done(now_ns);
     }
 
-    /// Panics unless the request is `Running` and holds nothing.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
         if self.stage != Stage::Running || self.is_held() {
@@ -402,7 +400,6 @@ impl RequestTable {
         permits.for_each(Permit::abandoned);
     }
 
-    /// Panics if all requests are in use ([`Self::is_full`]).
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.free.pop().expect("a request is free");

@@ -253,7 +253,6 @@ impl BlockFile {
         self.handover
     }
 
-    /// Returns the operations that other threads execute while the disk is slow.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL

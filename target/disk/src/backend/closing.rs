@@ -187,7 +187,7 @@ pub(super) fn is_leaving(place: Place) -> bool {
     state().leaving.contains(&place)
 }
 
-/// Waits until all removed disks at this place are closed. Returns `false` on timeout.
+/// Returns `false` on timeout.
 pub(super) fn wait_until_left(place: Place) -> bool {
     let is_there =
         |state: &mut ClosingState| state.leaving.contains(&place) || state.places.contains(&place);

@@ -65,10 +65,7 @@ impl Atomic {
 /// Globally unique names, reported by NVMe drives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Names {
-    /// NGUID, if reported.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, if reported.
     pub eui64: Option<[u8; 8]>,
-    /// UUID, if reported.
     pub uuid: Option<Uuid>,
 }

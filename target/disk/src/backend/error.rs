@@ -86,7 +86,6 @@ fn explain_lookup(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Returns a hint for the diagnosis of a disk that does not respond.
 #[must_use]
 pub fn where_to_look(path: &Path) -> &'static str {
     if path.to_string_lossy().starts_with("rbd:") {

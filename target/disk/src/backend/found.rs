@@ -64,7 +64,6 @@ impl FoundPath {
         Ok(Path::new("/dev").join(name))
     }
 
-    /// Admits the object if `may_open` returns true.
     pub fn admit(
         self,
         may_open: impl FnOnce(&Self) -> io::Result<bool>,

@@ -31,7 +31,7 @@ impl Backend {
         }
     }
 
-    /// True if the disk's file was deleted. The data is lost when the target closes the file.
+    /// The data is lost when the target closes the file.
     pub fn is_deleted(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_deleted(),
@@ -39,7 +39,6 @@ impl Backend {
         }
     }
 
-    /// True if the disk's file was moved, so that the path no longer leads to it.
     pub fn is_moved(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_moved(),
@@ -71,7 +70,6 @@ impl Backend {
         }
     }
 
-    /// Returns the size in bytes of a [device](Self::is_device) that has grown.
     pub fn grown_bytes(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.grown_bytes(),

@@ -115,8 +115,7 @@ impl Backend {
         }
     }
 
-    /// Opens an image of a Ceph cluster. `on_change` is called when the image fails or its size
-    /// changes.
+    /// Calls `on_change` when the image fails or its size changes.
     pub fn open_image(
         image: &ImageSpec,
         block_bytes: Option<u32>,
@@ -163,7 +162,6 @@ impl Backend {
         }
     }
 
-    /// True if the disk is a drive without poll queues in its Linux driver.
     pub fn lacks_poll_queues(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => !disk.can_poll(),
@@ -180,7 +178,6 @@ impl Backend {
         }
     }
 
-    /// True if the disk supports [`BlockOp::WriteUncorrectable`].
     pub fn writes_uncorrectable(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.writes_uncorrectable(),
@@ -188,7 +185,6 @@ impl Backend {
         }
     }
 
-    /// True if [`BlockOp::Advise`] has an effect.
     pub fn takes_advice(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.takes_advice(),
@@ -213,7 +209,6 @@ impl Backend {
         }
     }
 
-    /// Returns a drive's globally unique names; other disks have none.
     pub fn names(&self) -> Names {
         match &self.0 {
             Kind::Drive(disk) => disk.names(),
@@ -327,7 +322,6 @@ impl Backend {
         }
     }
 
-    /// Registers the disk with a ring. Returns the slot if the disk requires one.
     pub fn add_to(&self, ring: &mut Ring) -> io::Result<Option<FileSlot>> {
         match &self.0 {
             Kind::File(disk) => disk.add_to(ring).map(Some),

@@ -5,7 +5,6 @@ use super::pieces::Pieces;
 use crate::nvme::{Hints, STATUS};
 use crate::ring::Span;
 
-/// Operation on a range of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockOp {
     Read,
@@ -19,13 +18,11 @@ pub enum BlockOp {
     Verify,
     WriteZeroes {
         deallocate: bool,
-        /// Whether to complete only on stable storage (FUA).
         durable: bool,
     },
     /// Makes the range unreadable until the next write, on a disk that [supports
     /// it](super::Backend::writes_uncorrectable).
     WriteUncorrectable,
-    /// Deallocates the range if possible.
     Deallocate,
     /// Passes hints of a host to a disk that [uses them](super::Backend::takes_advice). The buffer
     /// contains the ranges of Dataset Management, and the offset is unused.
@@ -34,7 +31,6 @@ pub enum BlockOp {
 }
 
 impl BlockOp {
-    /// True if the operation modifies blocks.
     #[inline(always)]
     pub fn changes(self) -> bool {
         match self {
@@ -73,9 +69,7 @@ enum Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockIo {
     pub op: BlockOp,
-    /// Start on the disk, in bytes.
     pub offset: u64,
-    /// Length on the disk, in bytes.
     pub length: u64,
     /// Buffer of an operation that transfers data.
     pub span: Option<Span>,
@@ -94,7 +88,6 @@ pub(super) const TRIES_MAX: u8 = 50;
 const PAUSE_MAX_MS: u64 = 50;
 
 impl BlockIo {
-    /// Returns an unstarted operation without hints.
     #[inline]
     pub fn new(op: BlockOp, offset: u64, length: u64, span: Option<Span>) -> Self {
         Self {
@@ -187,6 +180,5 @@ pub enum Progress {
     /// The caller must call [`Backend::begin`](super::Backend::begin) again after a
     /// [pause](BlockIo::pause).
     Later,
-    /// Ended, possibly with an error.
     Done(Result<(), Errno>),
 }

@@ -97,12 +97,10 @@ pub struct Span {
     pub buffer: u16,
     /// Virtual address of the first byte.
     pub addr: u64,
-    /// Length in bytes.
     pub length: u32,
 }
 
 impl Span {
-    /// Returns `length` bytes at `offset` of the span.
     #[inline]
     pub fn part(self, offset: u32, length: u32) -> Self {
         assert!(

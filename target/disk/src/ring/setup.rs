@@ -14,7 +14,6 @@ const FILES_RESERVED: usize = 256;
 /// Open files per file-backed disk: one for I/O, one for the lock.
 const FILES_EACH: usize = 2;
 
-/// Returns the maximum number of file-backed disks, limited by rings and open files.
 pub fn disks_max() -> usize {
     FILES_MAX.min(open_files_max().saturating_sub(FILES_RESERVED) / FILES_EACH)
 }

@@ -32,7 +32,6 @@ use operations::{Chance, Pending, SimulatedState};
 
 const BLOCK_BYTES: usize = 512;
 
-/// Kind of operation to hold or fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Read,
@@ -188,7 +187,7 @@ impl SimulatedDisk {
         self.state().held[operation as usize] = true;
     }
 
-    /// Stops holding new operations of this kind. Held operations stay held.
+    /// Held operations stay held.
     pub fn hold_no_more(&self, operation: Operation) {
         self.state().held[operation as usize] = false;
     }
@@ -206,7 +205,6 @@ impl SimulatedDisk {
         state.run(now);
     }
 
-    /// Completes all held or hanging operations.
     pub fn release_all(&self) {
         for operation in [
             Operation::Read,
@@ -218,7 +216,6 @@ impl SimulatedDisk {
         }
     }
 
-    /// Completes the oldest held operation of this kind, and returns whether one was held.
     pub fn release_oldest(&self, operation: Operation) -> bool {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -256,7 +253,6 @@ impl SimulatedDisk {
         self.waiting_since(operation).len()
     }
 
-    /// Returns when held or hanging operations of this kind were submitted.
     #[must_use]
     pub fn waiting_since(&self, operation: Operation) -> Vec<Instant> {
         let waits =

@@ -101,7 +101,7 @@ pub(in crate::reactor) struct PayerBuckets {
 }
 
 impl PayerBuckets {
-    /// Begins a round. Returns true if queued work must be checked now.
+    /// Returns true if queued work must be checked now.
     #[inline(always)]
     pub(in crate::reactor) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;

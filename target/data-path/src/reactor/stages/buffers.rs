@@ -37,7 +37,6 @@ pub(in crate::reactor) fn enter(
     }
 }
 
-/// Assigns a spare buffer to a non-I/O command that is its queue pair's only request.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
     let (data, scratch) = request.buffer_bytes;

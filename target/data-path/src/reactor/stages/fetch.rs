@@ -79,7 +79,6 @@ fn wait(queues: &mut Queues, id: RequestId) {
     queues.count_wait(id, Wait::Read);
 }
 
-/// Fetches both commands' data into the buffer of the first.
 #[cold]
 fn fetch_pair(queues: &mut Queues, io: &mut Io, now: &Now, first: RequestId, second: RequestId) {
     let requests = &mut queues.requests;

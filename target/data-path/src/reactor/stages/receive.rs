@@ -166,7 +166,6 @@ fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) 
     }
 }
 
-/// Aborts fused commands whose partner did not arrive in time.
 pub(in crate::reactor) fn end_unpaired(queues: &mut Queues, io: &mut Io, now: &Now) {
     let is_late = |first: &Capsule| now.ns.saturating_sub(first.seen_ns) >= PARTNER_WAIT_NS;
     let qpairs = &queues.qpairs;
