@@ -13,7 +13,6 @@ pub const ADVISED_NETDEV_MTU: u32 = 4200;
 /// Minimum netdev MTU in bytes: below it, the kernel disables IPv6 on the netdev (RFC 8200, 5).
 pub const NETDEV_MTU_MIN: u32 = 1280;
 
-/// Returns the command that sets a netdev's MTU to `mtu`, at least [`NETDEV_MTU_MIN`].
 #[must_use]
 pub fn set(netdev: &str, mtu: u32) -> String {
     format!("ip link set {netdev} mtu {}", mtu.max(NETDEV_MTU_MIN))

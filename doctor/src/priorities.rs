@@ -40,7 +40,6 @@ impl Priorities {
         Self([0, 1, 2, 3, 4, 5, 6, 7].map(of_level))
     }
 
-    /// Returns the PCP of packets with this ToS.
     #[must_use]
     pub fn pcp(self, tos: Tos) -> u8 {
         self.0[usize::from(tos.sl())]

@@ -24,26 +24,22 @@ pub struct Common {
 }
 
 impl Common {
-    /// Makes the options apply to this process.
     pub fn apply(self) {
         IS_QUIET.store(self.quiet, Ordering::Relaxed);
         HAS_NO_HEADERS.store(self.no_headers, Ordering::Relaxed);
     }
 }
 
-/// True with `--quiet`.
 #[must_use]
 pub fn is_quiet() -> bool {
     IS_QUIET.load(Ordering::Relaxed)
 }
 
-/// True if tables have a row of headings.
 #[must_use]
 pub fn has_headers() -> bool {
     !HAS_NO_HEADERS.load(Ordering::Relaxed)
 }
 
-/// Prints a message to stderr unless `--quiet` is given.
 pub fn print_message(text: impl Display) {
     if !is_quiet() {
         print_error(text);
@@ -63,7 +59,6 @@ pub fn print_finding(severity: Severity, text: &str) {
     }
 }
 
-/// Returns the text of an error with one prefix `error: `.
 #[must_use]
 pub fn error_line(text: &str) -> String {
     format!("error: {}", text.trim_start_matches("error: "))

@@ -149,7 +149,6 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 pub(crate) type Failure = String;
 
-/// Runs the command `fabric`.
 #[must_use]
 pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     let mut stdout = std::io::stdout().lock();
@@ -162,8 +161,8 @@ pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     }
 }
 
-/// Runs the command `doctor`, and returns the exit code of the worst finding. `printed` contains
-/// severities of findings that the caller printed.
+/// Returns the exit code of the worst finding. `printed` contains severities of findings that the
+/// caller printed.
 #[must_use]
 pub fn doctor(args: &DoctorArgs, intent: Intent, printed: &[Severity]) -> u8 {
     let mut stdout = std::io::stdout().lock();
@@ -173,7 +172,6 @@ pub fn doctor(args: &DoctorArgs, intent: Intent, printed: &[Severity]) -> u8 {
     })
 }
 
-/// Runs the command `fabric` with output to `out`.
 pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Result<(), Failure> {
     let root = args.machine.root.as_deref();
     match &args.action {
@@ -221,7 +219,6 @@ pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Res
     }
 }
 
-/// Runs the command `doctor` with output to `out`, and returns the exit code.
 pub fn run_doctor(
     args: &DoctorArgs,
     mut intent: Intent,

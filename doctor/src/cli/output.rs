@@ -22,15 +22,11 @@ pub fn print_line(text: &str) {
 }
 
 /// Returns the first error of [`print_line`], except a closed pipe.
-///
-/// # Errors
-/// A line was not written.
 pub fn check_stdout() -> Result<(), String> {
     let first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
     first.clone().map_or(Ok(()), Err)
 }
 
-/// Returns the message for an error of stdout.
 #[must_use]
 pub fn stdout_failure(error: &Error) -> String {
     format!("writing to stdout: {error}")

@@ -16,7 +16,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Returns the table as text; `indent` precedes each line.
     #[must_use]
     pub fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

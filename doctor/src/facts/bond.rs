@@ -7,18 +7,15 @@ use crate::source::{Source, Unknown, unless_absent};
 pub struct Bond {
     /// Name of the mode, such as "802.3ad".
     pub mode: String,
-    /// Number of the mode, such as 4.
     pub mode_number: u32,
     pub slaves: Vec<String>,
     pub active: Option<String>,
 }
 
-/// State of RoCE LAG on a bond.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lag {
     /// RDMA device that spans the bond, if any.
     pub device: Option<String>,
-    /// Unmet conditions for RoCE LAG.
     pub obstacles: Vec<Obstacle>,
 }
 

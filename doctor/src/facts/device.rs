@@ -9,7 +9,6 @@ use crate::source::{
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
-    /// Name, such as mlx5_0 or rxe0.
     pub name: String,
     pub path: String,
     /// Name of the driver; `rdma_rxe` for a device without hardware.
@@ -103,7 +102,6 @@ impl Device {
         self.driver.get().is_some_and(|driver| driver == SOFT_ROCE)
     }
 
-    /// True for a ConnectX-3, recognized by its driver.
     #[must_use]
     pub fn is_connectx3(&self) -> bool {
         let driver = self.driver.get();

@@ -88,7 +88,6 @@ pub struct DeviceNode {
 /// NUMA node in `/sys/devices/system/node`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// Number N of `nodeN`.
     pub number: u32,
     /// CPU list, such as "0-15,32-47".
     pub cpus: String,
@@ -111,7 +110,6 @@ impl Host {
         }
     }
 
-    /// Whether a module is loaded; `None` if unknown.
     #[must_use]
     pub fn has_module(&self, name: &str) -> Option<bool> {
         Some(self.modules.get()?.iter().any(|module| module == name))

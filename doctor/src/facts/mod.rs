@@ -33,7 +33,6 @@ pub use vlan::Vlan;
 
 use crate::source::{Address, Known, Question, Source};
 
-/// Directory of the RDMA devices.
 pub const INFINIBAND: &str = "/sys/class/infiniband";
 pub const NET: &str = "/sys/class/net";
 /// Directory of the connection manager's defaults, in configfs.

@@ -10,7 +10,6 @@ use crate::tos::Tos;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Netdev {
-    /// Name, such as eth2, bond0 or eth2.100.
     pub name: String,
     /// MTU in bytes, including the IP header.
     pub mtu: Known<u32>,

@@ -52,7 +52,6 @@ impl Peer {
         }
     }
 
-    /// Returns the size in bytes of the largest answered packet.
     #[must_use]
     pub fn largest_echo(&self) -> Option<u32> {
         let answered = |(_, echo): &&(u32, Known<Echo>)| echo.get() == Some(&Echo::Answered);

@@ -15,7 +15,6 @@ pub struct Port {
     pub state: Known<String>,
     /// Physical state, such as LinkUp or Disabled.
     pub physical_state: Known<String>,
-    /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
     /// Rate, such as "100 Gb/sec (4X EDR)".
     pub rate: Known<String>,

@@ -15,7 +15,6 @@ pub struct Telemetry {
 pub struct PortTelemetry {
     pub number: u32,
     pub state: Known<String>,
-    /// Physical state, such as LinkUp.
     pub physical_state: Known<String>,
     pub link_layer: Known<String>,
     pub rate: Known<String>,

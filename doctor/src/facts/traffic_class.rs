@@ -12,7 +12,6 @@ use crate::tos::Tos;
 pub struct ForcedClass {
     /// Class of all queue pairs; overrides the rules.
     pub global: Option<Tos>,
-    /// Classes by address.
     pub rules: Vec<ForcedRule>,
 }
 

@@ -25,7 +25,6 @@ impl Vlan {
         Ok(Some(parsed))
     }
 
-    /// Returns the VLAN whose netdev has this address.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
         if !source.has_directory("/proc/net/vlan") {

@@ -44,7 +44,6 @@ use crate::tos::Tos;
 /// Planned use of RoCE by the calling program.
 #[derive(Clone, Debug)]
 pub struct Intent {
-    /// Calling program: target or host.
     pub caller: Caller,
     /// Local addresses of the program. If empty, rules use each address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
@@ -59,7 +58,6 @@ pub struct Intent {
 }
 
 impl Intent {
-    /// Creates an intent without special requirements.
     #[must_use]
     pub fn of(caller: Caller) -> Self {
         Self {
@@ -72,31 +70,24 @@ impl Intent {
         }
     }
 
-    /// Returns the locked memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// Facts and plans that rules examine.
 #[derive(Clone, Debug)]
 pub struct Examination {
     pub fabric: Fabric,
     /// Second reading of the machine, after `interval`, to compare counters.
     pub later: Option<Fabric>,
-    /// Time between the two readings.
     pub interval: Duration,
-    /// Path to a peer, if requested.
     pub peer: Option<Peer>,
     pub intent: Intent,
 }
 
-/// Name, subject and check function of a rule.
 pub struct Rule {
-    /// Name of the rule in findings.
     pub name: &'static str,
-    /// Subject of the rule in words.
     pub about: &'static str,
     check: fn(&Examination, &mut Vec<Finding>),
 }

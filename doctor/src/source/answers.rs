@@ -10,7 +10,6 @@ pub struct Pause {
     pub rx: bool,
     /// True if the netdev sends pause frames.
     pub tx: bool,
-    /// True if the settings were negotiated with the link partner.
     pub autonegotiated: bool,
 }
 
@@ -23,16 +22,12 @@ pub struct Dcb {
     pub dscp: BTreeMap<u8, u8>,
 }
 
-/// Ring sizes of a netdev.
+/// Ring sizes of a netdev, in entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
-    /// Entries of the receive ring.
     pub rx: u32,
-    /// Maximum entries of the receive ring.
     pub rx_max: u32,
-    /// Entries of the send ring.
     pub tx: u32,
-    /// Maximum entries of the send ring.
     pub tx_max: u32,
 }
 
@@ -43,7 +38,6 @@ pub struct Driver {
     pub firmware: String,
 }
 
-/// IP address of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     pub netdev: String,
@@ -54,7 +48,6 @@ pub struct Address {
 /// Attributes of an RDMA device, as in `ibv_devinfo -v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// True for an iWARP device.
     pub iwarp: bool,
     pub max_qp: u32,
     /// Maximum work requests of a queue.
@@ -105,7 +98,6 @@ impl QueuePairs {
 pub struct Defaults {
     /// RoCE mode: "IB/RoCE v1" or "RoCE v2".
     pub mode: String,
-    /// Type of service, 0 to 255.
     pub tos: u8,
 }
 

@@ -24,7 +24,6 @@ pub use recorder::Recorder;
 pub use recording::{Recording, RecordingError};
 pub use unknown::{Known, Reason, Unknown};
 
-/// Owner and mode of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Node {
     pub mode: u32,
@@ -34,21 +33,17 @@ pub struct Node {
 
 /// Machine whose facts are read; paths are absolute.
 pub trait Source {
-    /// Returns the content of a file.
     fn read(&self, path: &str) -> Result<String, Unknown>;
     /// Returns the names in a directory, sorted.
     fn list(&self, path: &str) -> Result<Vec<String>, Unknown>;
     fn link(&self, path: &str) -> Result<String, Unknown>;
-    /// Returns the permissions of a device node.
     fn node(&self, path: &str) -> Result<Node, Unknown>;
-    /// Returns the kernel's answer to a question.
     fn ask(&self, question: &Question) -> Result<Value, Unknown>;
     /// Waits between two readings of the counters.
     fn wait(&self, time: Duration);
 }
 
 impl dyn Source + '_ {
-    /// Returns the content of a file without surrounding whitespace.
     pub fn text(&self, path: &str) -> Result<String, Unknown> {
         Ok(self.read(path)?.trim().to_owned())
     }
@@ -59,12 +54,10 @@ impl dyn Source + '_ {
             .map_err(|_| Unknown::other(path, format!("{text:?} is not the number expected")))
     }
 
-    /// Returns the content of a file; `None` if absent.
     pub fn optional(&self, path: &str) -> Result<Option<String>, Unknown> {
         unless_absent(self.text(path))
     }
 
-    /// True if the directory exists and is readable.
     #[must_use]
     pub fn has_directory(&self, path: &str) -> bool {
         self.list(path).is_ok()
@@ -75,7 +68,6 @@ impl dyn Source + '_ {
         Ok(target.rsplit('/').next().unwrap_or_default().to_owned())
     }
 
-    /// Returns the kernel's answer to a question, converted to `T`.
     pub fn answer<T: DeserializeOwned>(&self, question: &Question) -> Result<T, Unknown> {
         let value = self.ask(question)?;
         serde_json::from_value(value)

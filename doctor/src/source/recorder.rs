@@ -13,7 +13,6 @@ pub struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Creates a recorder without results.
     #[must_use]
     pub fn new(source: &'a dyn Source) -> Self {
         Self {

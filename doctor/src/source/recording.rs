@@ -61,7 +61,6 @@ pub(super) enum Entry {
     Unreadable(Reason),
 }
 
-/// Error in a line of a recording.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecordingError {
     line: usize,

@@ -22,7 +22,6 @@ pub struct Unknown {
 }
 
 impl Unknown {
-    /// Creates the result for an absent file, device or feature.
     #[must_use]
     pub fn absent(path: &str) -> Self {
         Self {
@@ -31,7 +30,6 @@ impl Unknown {
         }
     }
 
-    /// Creates an unknown fact, with the reason in words.
     #[must_use]
     pub fn other(path: &str, reason: String) -> Self {
         Self {
@@ -78,7 +76,6 @@ pub enum Known<T> {
 }
 
 impl<T> Known<T> {
-    /// Returns the fact if available.
     pub fn get(&self) -> Option<&T> {
         match self {
             Self::Is(value) => Some(value),
@@ -91,7 +88,6 @@ impl<T: IntoIterator> Known<T>
 where
     for<'a> &'a T: IntoIterator,
 {
-    /// Returns the elements of the fact; none if unavailable.
     pub fn each(&self) -> impl Iterator<Item = <&T as IntoIterator>::Item> {
         self.get().into_iter().flatten()
     }

@@ -9,7 +9,6 @@ pub const FIO_ITSELF: &str = "fio itself has all other options, workloads and jo
 /// Value of fio's key `rw`: directions, and sequential or random order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// fio's name for the workload.
     pub name: &'static str,
     pub reads: bool,
     pub writes: bool,
@@ -48,7 +47,6 @@ impl Workload {
 #[derive(Debug, Clone)]
 pub struct Job {
     pub rw: Workload,
-    /// Minimum block size in bytes.
     pub bs_min: u64,
     pub(super) bs_max: u64,
     pub(super) iodepth: u16,
@@ -94,7 +92,6 @@ impl Default for Job {
 }
 
 impl Job {
-    /// Creates a job from names and values of [`KEYS`].
     pub fn with<'a>(
         keys: impl IntoIterator<Item = &'a (&'a str, &'a str)>,
     ) -> Result<Self, String> {
@@ -105,7 +102,6 @@ impl Job {
         Ok(job)
     }
 
-    /// Sets the key `name`, in place of an earlier value.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let key = KEYS.iter().find(|key| key.name == name);
         let key = key.ok_or_else(|| format!("unknown key {name}: {FIO_ITSELF}"))?;

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-/// Block size, size and transfer limit of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
     pub block_bytes: u32,
@@ -41,9 +40,7 @@ impl Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     pub direction: Direction,
-    /// Offset in the namespace in bytes.
     pub offset: u64,
-    /// Length in bytes.
     pub length: u32,
 }
 

@@ -56,7 +56,6 @@ impl Object {
         pretty(self)
     }
 
-    /// Formats a list of objects as indented JSON.
     #[must_use]
     pub fn pretty_list(list: &[Self]) -> String {
         pretty(list)

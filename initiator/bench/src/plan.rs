@@ -6,7 +6,6 @@ use super::random::{fresh_seed, mix};
 /// Maximum units of a verified job, each with 4 bytes of memory.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 
-/// Job, region and seed of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub job: Job,

@@ -13,12 +13,10 @@ use super::plan::{Plan, plans};
 use super::stats::JobStats;
 use super::worker::{JobError, Worker};
 
-/// Result of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct JobResult {
     pub plan: Plan,
     pub stats: JobStats,
-    /// Error that ended the job early.
     pub error: Option<JobError>,
     /// Descriptions of the first bad blocks.
     pub mismatches: Vec<String>,
@@ -52,7 +50,6 @@ pub struct Glimpse {
     pub progress: Option<f64>,
 }
 
-/// Receiver of progress reports.
 pub trait Audience {
     /// Called every second during a run.
     fn glimpse(&mut self, glimpse: &Glimpse);

@@ -8,11 +8,9 @@ use cairn_config::{Draft, NewLimits};
 /// the call is logged, and how much memory is reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Changes nothing.
     Reads,
     /// Reloads the configuration file; allowed on a read-only socket.
     Reloads,
-    /// Changes configuration or state.
     Changes,
 }
 
@@ -40,7 +38,6 @@ impl Kind {
         matches!(self, Self::Shrinks | Self::Narrows)
     }
 
-    /// Returns whether the change must be applied separately.
     #[must_use]
     pub fn is_made_alone(self) -> bool {
         matches!(self, Self::Narrows | Self::Alone)
@@ -69,7 +66,6 @@ pub struct Disk {
 /// Configuration file, as edited by a change.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// Text of the configuration file.
     pub draft: Draft,
     /// Disks without a namespace, by name.
     pub disks: BTreeMap<String, Disk>,

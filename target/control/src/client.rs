@@ -9,13 +9,11 @@ use crate::frame::Frames;
 use crate::message::Error;
 use crate::place::default_path;
 
-/// Reason for a failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// No path is given, and there is no default path.
     #[error("which target? Give its control socket, by --socket PATH")]
     NoPath,
-    /// The socket cannot be opened.
     #[error(
         "cannot reach a target at {path}: {source}: check that a target is running and that this \
          user may open its control socket; --socket selects another socket"
@@ -23,7 +21,6 @@ pub enum CallError {
     Unreachable { path: PathBuf, source: io::Error },
     #[error("the connection to the target broke: {0}: check the log of the target")]
     Broken(io::Error),
-    /// The target did not answer in time.
     #[error(
         "the target does not answer: it is stopped or hangs, and executes the request if it \
          continues: check its state (ps -o stat) and its log"
@@ -32,7 +29,6 @@ pub enum CallError {
     /// The data is no JSON-RPC response.
     #[error("the response is not from a target: check that this is its control socket")]
     NoResponse,
-    /// The target returned an error.
     #[error("{0}")]
     Refused(Error),
 }
@@ -79,7 +75,6 @@ impl Client {
         })
     }
 
-    /// Sends a request and waits for its result.
     pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, CallError> {
         let id = self.next_id;
         self.next_id += 1;

@@ -6,13 +6,11 @@ use serde_json::{Map, Value, json};
 
 const BATCH_MAX: usize = 1024;
 
-/// Error returned to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
     /// JSON-RPC code, or negated errno.
     pub code: i64,
-    /// Cause and remedy.
     pub message: String,
 }
 
@@ -24,18 +22,15 @@ impl Error {
     pub const INVALID_PARAMS: i64 = -32602;
     pub const INTERNAL: i64 = -32603;
 
-    /// Returns an error with a JSON-RPC code.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { code, message }
     }
 
-    /// Returns an [`INVALID_PARAMS`](Self::INVALID_PARAMS) error.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Self::INVALID_PARAMS, message)
     }
 
-    /// Returns a system error; its code is the negated errno.
     pub fn errno(errno: Errno, message: impl Into<String>) -> Self {
         Self::new(-i64::from(errno.raw_os_error()), message)
     }
@@ -109,7 +104,6 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     }
 }
 
-/// Returns whether the bytes are a valid request or batch.
 #[cfg(feature = "fuzzing")]
 #[must_use]
 pub fn parses(bytes: &[u8]) -> bool {

@@ -4,7 +4,6 @@ use serde_json::{Map, Value};
 
 use crate::message::Error;
 
-/// Deserializes the parameters of a request.
 pub fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T, Error> {
     serde_json::from_value(Value::Object(params))
         .map_err(|error| Error::invalid(format!("Invalid parameters: {error}")))

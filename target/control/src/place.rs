@@ -30,10 +30,8 @@ pub fn default_path() -> Option<PathBuf> {
     own.is_absolute().then(|| own.join("cairn/target.sock"))
 }
 
-/// Reason why the socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process listens at the path.
     #[error(
         "another target{} listens on {path}: stop it, or give this one a path of its own, by \
          --control or [control] socket",
@@ -44,25 +42,16 @@ pub enum BindError {
         /// Process ID written by the other target; `None` if this user cannot read the lock file.
         pid: Option<u32>,
     },
-    /// The configured group does not exist.
     #[error("[control] group: the group \"{0}\" does not exist: create it, or name another")]
     NoGroup(String),
-    /// The path exists and is not a socket.
     #[error("{0} exists and is not a socket: set another path for the control socket")]
     NoSocket(PathBuf),
-    /// The folder of the path does not exist.
     #[error(
         "cannot make the control socket {}: its folder {} does not exist: correct the path (--control \
          or [control] socket), or make the folder: mkdir -p {}",
         path.display(), folder.display(), shell_word(&folder.to_string_lossy(), "DIR")
     )]
-    NoFolder {
-        /// Socket path.
-        path: PathBuf,
-        /// Missing folder.
-        folder: PathBuf,
-    },
-    /// A system call failed.
+    NoFolder { path: PathBuf, folder: PathBuf },
     #[error(
         "cannot make the control socket {path}: {source}: make its folder writable for this \
          user, or give it another path, by --control or [control] socket"
@@ -113,7 +102,6 @@ impl Plan {
         }
     }
 
-    /// Checks that no other process listens at the path.
     pub fn check_free(&self) -> Result<(), BindError> {
         match PathLock::is_taken(&beside(&self.path, ".lock")) {
             true => Err(in_use(&self.path)),
@@ -121,7 +109,6 @@ impl Plan {
         }
     }
 
-    /// Creates the socket with mode 0660 and listens on it.
     pub fn bind(self) -> Result<Bound, BindError> {
         let Self { path, gid } = self;
         let system = |source: io::Error| BindError::System {
@@ -202,13 +189,11 @@ impl Bound {
         Plan::new(path, group)?.bind()
     }
 
-    /// Returns the path at which clients connect.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns a listener for [`serve`](crate::serve).
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }

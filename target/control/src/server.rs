@@ -55,7 +55,6 @@ impl Default for Patience {
 }
 
 pub trait Handler: Send + Sync + 'static {
-    /// Executes a request of `peer`.
     fn call(
         &self,
         peer: Peer,

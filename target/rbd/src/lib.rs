@@ -25,7 +25,6 @@ pub use image::Image;
 pub use queue::{Memory, Queue, Work};
 pub use spec::{Access, Layout};
 
-/// Checks that the Ceph libraries can be loaded.
 pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }

@@ -20,7 +20,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Returns `length` bytes at offset `at` of `mapping`.
     #[must_use]
     pub fn new(mapping: Arc<Mapping>, at: usize, length: usize) -> Self {
         let end = at.checked_add(length);
@@ -55,7 +54,6 @@ pub enum Work {
     WriteZeroes {
         offset: u64,
         length: usize,
-        /// Whether the range stays allocated.
         allocated: bool,
     },
     /// Deallocates whole discard units; partial units keep their data.
@@ -205,7 +203,6 @@ impl Queue {
         self.shared.wake.fd()
     }
 
-    /// Resets a readable [`Self::wake_fd`].
     pub fn clear(&self) {
         self.shared.wake.clear();
     }

@@ -1,7 +1,5 @@
-/// Access mode of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Whether to open for reading only.
     pub read_only: bool,
     /// Whether to leave out the exclusive lock, so that other clients may write.
     pub shared: bool,
@@ -10,10 +8,8 @@ pub struct Access {
 /// Layout of an image over objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Object size in bytes.
     pub object_bytes: u64,
     /// Stripe unit in bytes. Without striping, it equals the object size.
     pub stripe_bytes: u64,
-    /// Objects per stripe.
     pub stripe_objects: u64,
 }

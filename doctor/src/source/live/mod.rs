@@ -28,7 +28,6 @@ pub struct Live {
 }
 
 impl Live {
-    /// Creates a source for this machine.
     #[must_use]
     pub fn machine() -> Self {
         Self::tree(Path::new("/"))
