@@ -20,25 +20,16 @@ pub enum Widened {
     },
     /// Host that was refused and may now connect.
     #[error("{host} would be admitted to {nqn}")]
-    Admitted {
-        nqn: Nqn,
-        /// NQN of the host, or "a host that is not listed".
-        host: String,
-    },
+    Admitted { nqn: Nqn, host: String },
     /// Subsystem that a listener newly leads to.
     #[error("the listener {at} would lead to {nqn}")]
-    Reached {
-        nqn: Nqn,
-        /// Address and port of that listener.
-        at: Trid,
-    },
+    Reached { nqn: Nqn, at: Trid },
     /// Namespace visible to more hosts than before.
     #[error("more hosts would see namespace {nsid} of {nqn}")]
     Seen { nqn: Nqn, nsid: u32 },
 }
 
 impl Widened {
-    /// Returns the SUBNQN of the subsystem that grants more access.
     #[must_use]
     pub fn nqn(&self) -> &Nqn {
         match self {

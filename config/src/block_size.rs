@@ -5,7 +5,6 @@ pub enum BlockSize {
 }
 
 impl BlockSize {
-    /// Returns the block size in bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {
         1 << self.shift()

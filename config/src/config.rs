@@ -41,7 +41,6 @@ pub const NSID_MAX: u32 = NAMESPACES_MAX;
 /// Maximum memory namespaces (`mem:`). Each registers one memory region per device, and a device of
 /// the soft provider has 8,192 regions.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
-/// Maximum hosts in one host list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 pub const HOST_GROUPS_MAX: usize = 1024;
 pub const KEYS_MAX: usize = 4096;
@@ -50,7 +49,6 @@ pub const KEY_PREFIX: &str = "key:";
 /// Prefix of a group name in a host list.
 pub const GROUP_PREFIX: char = '@';
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
-/// Maximum referrals.
 pub const REFERRALS_MAX: usize = 1024;
 pub const MARKING_RULES_MAX: usize = 1024;
 pub const REACTORS_MAX: usize = 64;
@@ -181,7 +179,6 @@ pub enum Provider {
 pub struct Listener {
     /// Address of this machine, or the wildcard of a family.
     pub address: Traddr,
-    /// Port (TRSVCID).
     pub port: u16,
     pub provider: Provider,
     /// RoCE version of the soft provider; `None` for the target's default.
@@ -398,7 +395,6 @@ impl Config {
         listeners.filter(|listener| subsystem.is_behind(listener))
     }
 
-    /// Returns the RoCE version of a soft listener: its own, or else the target's.
     #[must_use]
     pub fn roce_at(&self, listener: &Listener) -> Roce {
         listener.roce.unwrap_or(self.target.roce)

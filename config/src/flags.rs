@@ -266,7 +266,6 @@ pub fn absolute_export(export: &str) -> String {
     }
 }
 
-/// Makes a path absolute, for a process with another current directory.
 #[must_use]
 pub fn absolute_path(path: &str) -> String {
     let absolute = std::path::absolute(path).ok();

@@ -100,7 +100,6 @@ use problem::Excerpt;
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 impl Config {
-    /// Reads the file at `path` and applies `flags`.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let text = read_file(path)?;
         let config = Self::parse(&path.display().to_string(), &text, flags)?;
@@ -343,7 +342,6 @@ impl Config {
         })
     }
 
-    /// Builds a configuration from the command line only.
     pub fn from_flags(flags: &Flags) -> Result<Self, ConfigError> {
         finish(File::default(), flags, None, &HashSet::new(), Vec::new())
     }
@@ -396,10 +394,6 @@ fn finish(
     }
 }
 
-/// Reads the text of a configuration file.
-///
-/// # Errors
-/// The file cannot be read or is too large.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     read(path).map_err(|problem| ConfigError::new(vec![problem]))
 }

@@ -46,5 +46,4 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Default of [`Limits::burst`].
 pub const BURST_DEFAULT: Duration = Duration::from_millis(20);

@@ -2,13 +2,11 @@ use std::fmt;
 
 use crate::secret::without_secrets;
 
-/// Problems of an invalid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     problems: Vec<Problem>,
 }
 
-/// Problem, with its position and remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     message: String,

@@ -9,12 +9,10 @@ use nvme_proto::wire::log::AnaState;
 pub struct AnaOverride {
     /// State of all groups not in `groups`; `None` keeps the listener's states.
     pub all: Option<AnaState>,
-    /// States of single groups.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
 impl AnaOverride {
-    /// Applies the override to the listener's states.
     #[must_use]
     pub fn over(&self, listener: &AnaStates) -> AnaStates {
         let mut states = self.all.map_or(*listener, AnaStates::all);

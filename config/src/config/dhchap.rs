@@ -32,7 +32,6 @@ impl Default for DhchapPolicy {
 }
 
 impl Authentication {
-    /// True if this host must authenticate.
     #[must_use]
     pub fn is_asked_of(&self, host: &Nqn) -> bool {
         let has_own = || self.hosts.iter().any(|(other, _)| other == host);
@@ -49,7 +48,6 @@ impl Authentication {
 }
 
 impl KeySource {
-    /// True if the key was removed from the keyring; its hosts cannot authenticate.
     #[must_use]
     pub fn is_removed(&self) -> bool {
         matches!(self, Self::Named(key) if key.is_removed)

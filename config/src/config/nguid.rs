@@ -2,19 +2,15 @@ use uuid::Uuid;
 
 use super::Namespace;
 
-/// Configured NGUID of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nguid {
-    /// NGUID written in the configuration.
     Given([u8; 16]),
-    /// NGUID equal to the UUID.
     FromUuid,
 }
 
 impl Nguid {
     pub(crate) const FROM_UUID: &str = "from-uuid";
 
-    /// Returns the NGUID of a namespace with this UUID.
     #[must_use]
     pub fn with(self, uuid: Uuid) -> [u8; 16] {
         match self {

@@ -25,19 +25,16 @@ pub struct Pool {
 pub struct LeftOut {
     /// File name with unprintable characters escaped.
     pub name: String,
-    /// Reason and remedy.
     pub reason: String,
 }
 
 /// Identity of a file on this machine, unchanged by renaming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
-    /// Device number of the file system.
     pub device: u64,
     pub inode: u64,
 }
 
-/// File of a [`Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PooledFile {
     /// Identity that the opened file must have.

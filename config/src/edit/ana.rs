@@ -63,9 +63,6 @@ impl Draft {
 
     /// Removes a subsystem's ANA state of `group` at a listener; `None` removes all its states
     /// there. The listener's states then apply.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file, or has no override there.
     pub fn inherit_ana(
         &mut self,
         nqn: &str,

@@ -10,9 +10,6 @@ const KEY: &str = "host_group";
 
 impl Draft {
     /// Adds hosts to a group, created if missing. Returns the number of added hosts.
-    ///
-    /// # Errors
-    /// The group's `hosts` value is not a list.
     pub fn add_to_host_group(&mut self, name: &str, hosts: &[String]) -> Result<usize, EditError> {
         let root = self.document.as_table_mut();
         if !tables(root, KEY).any(|table| is_it(table, name)) {

@@ -51,9 +51,6 @@ impl Draft {
 
     /// Replaces the keys of a host, or removes them for `None`. Returns whether the host had keys.
     /// `keys` are the values of `dhchap_key` and `dhchap_ctrl_key`.
-    ///
-    /// # Errors
-    /// The file lacks the subsystem or a named key, or the subsystem does not list the host.
     pub fn set_host_keys(
         &mut self,
         nqn: &str,

@@ -64,10 +64,6 @@ impl Draft {
         Ok(is_any || is_listed || self.group_with(&groups, host).is_some())
     }
 
-    /// Removes the limits of a scope.
-    ///
-    /// # Errors
-    /// The scope has no limits, or is not in the file.
     pub fn remove_limits(&mut self, nqn: &str, of: &LimitsOf) -> Result<(), EditError> {
         if let LimitsOf::Host(host) = of {
             self.limited(nqn, of)?;

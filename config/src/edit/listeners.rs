@@ -11,7 +11,6 @@ const KEY: &str = "listeners";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewListener {
     pub address: Traddr,
-    /// Port (TRSVCID).
     pub port: u16,
     /// RDMA provider: "auto", "verbs" or "soft".
     pub provider: Option<String>,
@@ -26,7 +25,6 @@ pub struct NewListener {
 }
 
 impl NewListener {
-    /// Returns a listener with the target's defaults.
     #[must_use]
     pub fn at(address: Traddr, port: u16) -> Self {
         Self {
@@ -133,9 +131,6 @@ impl Draft {
     ///
     /// `all` contains the file's listeners. A subsystem without a list gets a list of all listeners
     /// except `at`.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file, or the listener does not lead to it.
     pub fn remove_listener_from(
         &mut self,
         nqn: &str,

@@ -37,7 +37,6 @@ pub use settings::{NamespaceSettings, Only, SubsystemSettings};
 /// Reason why an edit failed. The draft stays unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// The file lacks the object to edit.
     #[error("{0}")]
     Missing(String),
     /// The file already has the object, or conflicts with the edit.
@@ -79,7 +78,6 @@ pub struct NewNamespace {
     pub read_only: bool,
     pub write_protection: bool,
     pub shared: bool,
-    /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
     /// Hosts that can use the namespace; `None` for every host.
     pub hosts: Option<Vec<String>>,
@@ -227,7 +225,6 @@ impl Draft {
         self.document.text()
     }
 
-    /// Adds a subsystem without namespaces.
     pub fn add_subsystem(&mut self, new: &NewSubsystem) -> Result<(), EditError> {
         if self.find_subsystem(&new.nqn).is_ok() {
             return Err(EditError::Exists(format!(
@@ -250,10 +247,7 @@ impl Draft {
         Ok(losses)
     }
 
-    /// Adds a namespace and returns its NSID.
-    ///
-    /// # Errors
-    /// The file lacks the subsystem, the NSID is in use, or no NSID is free.
+    /// Returns the NSID.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
         self.find_subsystem(nqn)?;
         let missing = || no_subsystem(nqn, None);
@@ -272,10 +266,7 @@ impl Draft {
         Ok(nsid)
     }
 
-    /// Shows a namespace to a host, or hides it from the host.
-    ///
-    /// # Errors
-    /// The file lacks the namespace or its host list, or a group in the list prevents hiding.
+    /// Fails if a group in the host list prevents hiding.
     pub fn show_namespace(
         &mut self,
         nqn: &str,
@@ -355,8 +346,6 @@ impl Draft {
         true
     }
 
-    /// # Errors
-    /// The file has no referral with this address and NQN.
     pub fn remove_referral(
         &mut self,
         address: SocketAddr,

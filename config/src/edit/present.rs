@@ -24,10 +24,7 @@ const CHOICES: [&str; 2] = ["auto", "from-uuid"];
 const SHOWN_MAX: usize = 8;
 
 impl Draft {
-    /// True if the file has this subsystem.
-    ///
-    /// # Errors
-    /// The file's subsystem differs in a given setting.
+    /// True if the file has this subsystem. Fails if a given setting differs.
     pub fn has_subsystem(&self, new: &NewSubsystem, in_force: &InForce) -> Result<bool, EditError> {
         let Ok((_, known)) = self.find_subsystem(&new.nqn) else {
             return Ok(false);
@@ -95,10 +92,7 @@ impl Draft {
         refused.filter(|_| in_force.is_none()).map_or(Ok(None), Err)
     }
 
-    /// True if the file has this listener.
-    ///
-    /// # Errors
-    /// The file's listener differs in a given setting.
+    /// True if the file has this listener. Fails if a given setting differs.
     pub fn has_listener(&self, new: &NewListener, in_force: &InForce) -> Result<bool, EditError> {
         let known = self.document.as_document().get("listener");
         let known = known.and_then(Item::as_array_of_tables);

@@ -19,34 +19,25 @@ pub struct SubsystemSettings {
     pub model: Option<String>,
     /// CNTLID range, such as "1-32767".
     pub controller_ids: Option<String>,
-    /// True if hosts without a key are refused.
     pub require_key: Option<bool>,
-    /// Listeners that lead to the subsystem.
     pub listeners: Option<Only<Trid>>,
 }
 
 /// Namespace settings to change; `None` keeps a setting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamespaceSettings {
-    /// Bdev name at the control socket.
     pub name: Option<String>,
     /// Disk: path, Ceph image, memory or null.
     pub export: Option<String>,
-    /// UUID in text form.
     pub uuid: Option<String>,
     /// NGUID: 32 hexadecimal digits, or "from-uuid".
     pub nguid: Option<String>,
     /// Logical block size in bytes.
     pub block_size: Option<u32>,
-    /// True if other processes or machines export the disk.
     pub shared: Option<bool>,
-    /// True if writes are refused.
     pub read_only: Option<bool>,
-    /// True if hosts may write-protect the namespace.
     pub write_protection: Option<bool>,
-    /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// Hosts that can use the namespace.
     pub hosts: Option<Only<String>>,
 }
 
@@ -87,7 +78,6 @@ impl Draft {
         }
     }
 
-    /// Sets the maximum in-capsule data, in bytes.
     pub fn set_in_capsule_data(&mut self, bytes: u32) {
         self.set_target("in_capsule_data", value(bytes.to_string()));
     }
