@@ -41,7 +41,6 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Runs the cases and prints a line for each; true if none failed.
 pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {

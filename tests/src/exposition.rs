@@ -182,7 +182,6 @@ pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
-/// Sends a raw request, and returns the response's head and body.
 #[must_use]
 pub fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("a listener");

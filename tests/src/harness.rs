@@ -258,7 +258,6 @@ impl Scratch {
         &self.0
     }
 
-    /// Returns this file's export for [`namespace`].
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         format!("{} block_size = {block_size}", self.0.display())

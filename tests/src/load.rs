@@ -38,7 +38,6 @@ pub struct Load {
 }
 
 impl Load {
-    /// Creates a load for a disk of zeroes.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {

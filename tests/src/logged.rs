@@ -41,7 +41,6 @@ pub fn listen() {
     });
 }
 
-/// Returns the log lines that contain all of `parts`.
 #[must_use]
 pub fn lines(parts: &[&str]) -> Vec<String> {
     let bytes = LINES.lock().unwrap_or_else(PoisonError::into_inner);

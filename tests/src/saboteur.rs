@@ -80,7 +80,6 @@ impl Saboteur {
         self.fuse.reads.store(times, Ordering::Relaxed);
     }
 
-    /// Makes the device refuse the next read's response.
     pub fn arm_refusal(&self) {
         self.fuse.refusals.store(1, Ordering::Relaxed);
     }

@@ -21,7 +21,6 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Starts a target with one reactor.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(1)

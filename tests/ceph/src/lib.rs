@@ -35,7 +35,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Ceph pool with the images.
 pub const POOL: &str = "rbd";
 
 pub struct Cluster {
@@ -91,7 +90,6 @@ impl Cluster {
         self.folder.join("ceph.conf")
     }
 
-    /// Creates an image of the given size, such as 64M.
     pub fn image(&self, name: &str, size: &str) -> io::Result<()> {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
@@ -118,7 +116,6 @@ impl Cluster {
         self.monitor.take().map_or(Ok(()), Daemon::kill)
     }
 
-    /// Starts the monitor again and waits for a quorum.
     pub fn start_monitor(&mut self) -> io::Result<()> {
         self.monitor = Some(Daemon::start(
             &self.folder,

@@ -159,13 +159,11 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         self.packets.insert(self.count, packet);
     }
 
-    /// Returns the arrival time of the next packet.
     #[must_use]
     pub fn next_arrival(&self) -> Option<T> {
         self.arrivals.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Removes and returns the next packet if it has arrived by `now`.
     pub fn receive(&mut self, now: T) -> Option<P> {
         self.next_arrival().filter(|at| *at <= now)?;
         let Reverse((_, number)) = self.arrivals.pop()?;

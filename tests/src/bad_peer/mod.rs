@@ -56,7 +56,6 @@ pub fn cases() -> Vec<Case<Setting>> {
     all
 }
 
-/// Runs a case between checks by a bystander.
 pub fn run(case: &Case<Setting>, setting: &Setting) -> Result<Outcome> {
     let mut bystander = Bystander::connect(setting, "bystander").context("before the case")?;
     bystander.check_io(1).context("before the case")?;

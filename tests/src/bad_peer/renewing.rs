@@ -55,7 +55,6 @@ impl std::fmt::Debug for Renewing {
 }
 
 impl Renewing {
-    /// Connects an admin queue and an I/O queue, and authenticates both if there is a secret.
     pub fn new(setting: &Setting, secret: Option<&Secret>) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;

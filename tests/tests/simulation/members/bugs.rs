@@ -17,7 +17,6 @@ pub(super) enum Bug {
     ForgetsCptpl,
     /// Set Features changes PTPL of namespace 1, whatever NSID it has.
     PersistsOne,
-    /// Conflicting writes are executed.
     OthersWrite,
     /// Conflicting commands without data are executed.
     OthersVerify,
@@ -27,15 +26,12 @@ pub(super) enum Bug {
     NoNotice,
     /// The host gets no event for notifications in the log page.
     NoEvent,
-    /// Masked notifications are reported.
     IgnoresMask,
-    /// CRKEY is not compared.
     IgnoresKey,
     /// Reports show the state before the last change.
     OldReport,
     /// The state is lost when the target is killed.
     StoresNothing,
-    /// A change is answered before it is stored.
     StoresLate,
 }
 

@@ -288,7 +288,6 @@ impl Simulation {
         Ok(())
     }
 
-    /// Checks that exactly the controllers with a new notification got an event.
     fn check_events(&mut self) -> Result<(), String> {
         let until = self.stage.now() + EVENT_PATIENCE;
         let mut by = 0;

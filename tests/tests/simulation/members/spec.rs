@@ -306,7 +306,6 @@ impl Namespace {
         }
     }
 
-    /// Returns the permitted results of an I/O command that the reservation permits.
     fn access(&self, io: Io, block: usize) -> Vec<(Status, Shown, u8)> {
         let now = self.blocks[block];
         let done = |value| vec![(OK, Shown::Nothing, value)];
@@ -337,7 +336,6 @@ fn accepted(shown: Shown) -> Answer {
 type Outcomes = Vec<(Answer, State)>;
 
 impl State {
-    /// Returns the permitted results of a command of a controller.
     pub(super) fn execute(&self, by: usize, nsid: u32, command: &Command) -> Outcomes {
         let host = CONTROLLERS[by];
         match *command {
@@ -476,7 +474,6 @@ impl State {
         self
     }
 
-    /// Removes the notifications and masks of a controller that was reset or connected again.
     pub(super) fn forget(mut self, by: usize) -> Self {
         self.told[by] = Told::default();
         self
