@@ -16,7 +16,6 @@ pub(crate) enum Thing {
     Directory(Place),
     Listener(Trid),
     Metrics(SocketAddr),
-    /// Keys for hosts of a subsystem.
     Keys(Nqn),
     Audit(&'static str),
 }

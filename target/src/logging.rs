@@ -42,7 +42,6 @@ impl LogFilter {
     }
 }
 
-/// Crates with log lines.
 const CRATES: [&str; 8] = [
     "cairn_base",
     "cairn_data_path",

@@ -1,6 +1,5 @@
 //! Numbers with their nouns, for sentences.
 
-/// Returns a number with its noun, in the plural unless the number is 1.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     let plural = match (number, noun.ends_with('s')) {
         (1, _) => "",

@@ -71,7 +71,6 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     }
 }
 
-/// Waits until no other run installs the same tool.
 fn lock(root: &Path) -> Result<File> {
     fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
     let path = root.join(".lock");

@@ -207,7 +207,6 @@ struct Source {
     input: File,
     slba: u64,
     blocks: u64,
-    /// Bytes to transfer.
     wanted: u64,
     /// Bytes not yet read.
     left: u64,

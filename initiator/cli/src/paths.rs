@@ -48,7 +48,6 @@ impl Paths {
         self.paths.is_empty()
     }
 
-    /// Returns the options of all paths, of which `first` is the first.
     pub(super) fn with(&self, address: &Address, first: HostOptions) -> Result<Vec<HostOptions>> {
         let mut all = vec![first];
         for path in &self.paths {

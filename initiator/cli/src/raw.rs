@@ -158,7 +158,7 @@ impl Link {
         self.wait_completion().map(drop)
     }
 
-    /// Measures the bandwidth of concurrent large READs or WRITEs in bytes per second.
+    /// Returns bytes per second of concurrent large READs or WRITEs.
     pub(super) fn bandwidth(&mut self, read: bool, time: Duration) -> Result<f64> {
         let operation = if read {
             Operation::Read(self.window)

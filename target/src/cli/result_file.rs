@@ -30,7 +30,6 @@ impl ResultFile {
         }
     }
 
-    /// Writes the result into the file, if the user named one.
     pub(super) fn write(&self, text: &str) -> Result<(), String> {
         let Some(path) = &self.path else {
             return Ok(());

@@ -105,7 +105,6 @@ fn metrics_of(report: &Report) -> Vec<Metric> {
     ]
 }
 
-/// Returns processor time of each machine and of the target's process, in ticks.
 fn ticks(machines: &Machines, target: Option<u32>) -> Result<Vec<(&'static str, u64)>> {
     let of_machine = |shell: &Shell| parse_machine(&shell.run("head -n 1 /proc/stat")?);
     let far = machines.far();

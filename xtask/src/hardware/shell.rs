@@ -177,7 +177,6 @@ impl Shell {
         status.parse().context("the shell sent no status")
     }
 
-    /// Returns the path of a local program on that machine, copied if necessary.
     pub(super) fn copy(&self, program: &Path) -> Result<String> {
         let Some(peer) = &self.peer else {
             return Ok(quote(&program.to_string_lossy()));

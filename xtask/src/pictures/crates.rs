@@ -77,7 +77,6 @@ const NODES: [Node; 21] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// Direct dependencies between crates.
 const EDGES: [(&str, &str); 30] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-initiator-cli", "cairn-attach"),

@@ -26,7 +26,6 @@ impl Failures {
     }
 }
 
-/// True if a line reports a failure of nextest, cargo test, a scenario or the compiler.
 fn is_failure(line: &str) -> bool {
     let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
     let other = ["FAIL  ", "FAILED: ", "error: ", "error["];

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use super::arch::Arch;
 use super::tree::create_dir;
 
-/// Writes apt's configuration for `arch` with these source lines, and returns its path.
 pub(crate) fn configure(arch: Arch, sources: &[String], folder: &Path) -> Result<PathBuf> {
     create_dir(&folder.join("lists/partial"))?;
     create_dir(&folder.join("cache/archives/partial"))?;

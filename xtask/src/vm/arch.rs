@@ -17,7 +17,6 @@ impl Arch {
         self != Self::X86_64
     }
 
-    /// Name of the architecture in Debian.
     pub(crate) fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",

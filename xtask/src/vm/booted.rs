@@ -82,7 +82,7 @@ fn wait_for_boot(child: &mut Child, console: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Saves the machine. The monitor executes each command after the previous command has ended.
+/// The monitor executes each command after the previous command has ended.
 fn keep(child: &mut Child) -> Result<()> {
     let mut monitor = child.stdin.take().context("qemu was started with a pipe")?;
     write!(

@@ -8,7 +8,6 @@ use anyhow::Result;
 use super::host;
 
 const PLATFORM: &str = "aarch64-unknown-linux-gnu";
-/// Cargo's target folder for aarch64, in the workspace.
 const FOLDER: &str = "build/aarch64";
 const COMPILER: [(&str, &str); 2] = [
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
@@ -26,7 +25,6 @@ pub(crate) const ENVIRONMENT: [(&str, &str); 4] = [
     ),
 ];
 
-/// Installs compiler and standard library for aarch64 if they are missing.
 pub(crate) fn require_compiler() -> Result<()> {
     host::require_programs(&COMPILER)?;
     let mut add = Command::new("rustup");

@@ -40,7 +40,6 @@ const BULKY: [&str; 20] = [
     "drivers/usb",
 ];
 
-/// Fills the layer: kernel, version, and a tree with the modules.
 pub(crate) fn build(host: &Host, dir: &Path, log: &Log) -> Result<()> {
     host.refresh_package_lists()?;
     let unpacked = dir.join("unpacked");

@@ -29,8 +29,6 @@ pub(crate) struct Shares<'a> {
     pub(crate) out: &'a Path,
 }
 
-/// Command line of the machine.
-///
 /// KVM is not used: /dev/kvm opens but hangs on many machines.
 ///
 /// `more` is appended to the kernel command line. Unknown words become the environment of process

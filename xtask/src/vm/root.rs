@@ -63,7 +63,6 @@ const CONFIGURE: &str = "for file in passwd group; do
     echo $id > etc/nvme/hostid
     echo nqn.2014-08.org.nvmexpress:uuid:$id > etc/nvme/hostnqn";
 
-/// Fills the layer: one ext4 image with the distribution, the packages and the kernel modules.
 pub(crate) fn build(host: &Host, kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
     host.refresh_package_lists()?;
     let archive = dir.join("root.tar");

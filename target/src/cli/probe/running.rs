@@ -19,7 +19,6 @@ pub(super) enum Object {
     ControlSocket,
     /// Value of a disk's `export`.
     Disk(String),
-    /// Address of a listener.
     Listener(String),
     MetricsPort,
     /// State directory that the target with this process ID has locked.
@@ -31,7 +30,6 @@ pub(super) struct Problem {
     text: String,
     /// Severity, unless a running target uses the object.
     severity: Severity,
-    /// Object in use by a process.
     in_use: Option<Object>,
 }
 

@@ -43,7 +43,6 @@ impl SocketOption {
         with_option + rest
     }
 
-    /// Calls [`Self::add_to`] for all texts of an answer.
     pub(super) fn add_to_all(&self, answer: &mut Value) {
         match answer {
             Value::String(text) => *text = self.add_to(text),

@@ -20,7 +20,6 @@ pub(crate) type FromListener = (ListenerId, ListenerEvent);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TurnedAway {
     pub(crate) count: u64,
-    /// Source address of the last request.
     pub(crate) peer: IpAddr,
     pub(crate) first: Instant,
     pub(crate) last: Instant,
