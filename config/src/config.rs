@@ -131,7 +131,6 @@ pub struct ControlSettings {
     pub socket: ControlSocket,
     /// Group that may use the socket besides the target's user; `None` for the target's group.
     pub group: Option<String>,
-    /// True if requests for changes are refused.
     pub read_only: bool,
     /// Disks that requests may export; `None` permits all.
     pub exports: Option<Exports>,
@@ -320,9 +319,7 @@ pub struct Namespace {
     pub block_size: Option<BlockSize>,
     pub read_only: bool,
     pub write_protection: bool,
-    /// File that keeps the write protection across restarts.
     pub write_protection_file: Option<PathBuf>,
-    /// True if other processes or machines also export the disk.
     pub shared: bool,
     /// ANA group (ANAGRPID).
     pub ana_group: u32,

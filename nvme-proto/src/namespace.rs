@@ -380,8 +380,8 @@ impl Namespaces {
         self.changes
     }
 
-    /// Sets the state. Returns the number of the change for [`Self::end_change`], or `None` if the
-    /// target need not act.
+    /// Returns the number of the change for [`Self::end_change`], or `None` if the target need not
+    /// act.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,

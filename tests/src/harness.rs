@@ -87,7 +87,6 @@ impl TestTarget {
         Self::start_as(toml, "")
     }
 
-    /// Starts a target with more TOML lines for its listener.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
         Self::start_on(Network::chosen(), toml, listener)

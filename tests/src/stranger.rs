@@ -31,7 +31,6 @@ pub struct Heard {
     pub tos: u8,
 }
 
-/// UDP socket and connection manager without queue pairs.
 #[derive(Debug)]
 pub struct Stranger {
     socket: UdpSocket,

@@ -4,16 +4,13 @@ use super::{Draft, EditError, allows_any, groups, push, remove, tables, text_of}
 
 const LIMITED_HOST: &str = "limited_host";
 
-/// Scope of limits.
+/// Scope of limits. `Namespace` (NSID) and `Subsystem` limit all hosts together; `Host` (NQN)
+/// replaces `EachHost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitsOf {
-    /// Limits of all hosts together, on the namespace with this NSID.
     Namespace(u32),
-    /// Limits of all hosts together, on all namespaces.
     Subsystem,
-    /// Limits of each host of the subsystem.
     EachHost,
-    /// Limits of the host with this NQN, instead of `EachHost`.
     Host(String),
 }
 

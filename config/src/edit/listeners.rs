@@ -66,7 +66,6 @@ impl NewListener {
 }
 
 impl Draft {
-    /// Adds a listener, unless one exists at its address and port.
     pub fn add_listener(&mut self, new: &NewListener) -> Result<(), EditError> {
         let is_it = |table: &Table| is_listener(table, new.address, new.port);
         if tables(self.document.as_table_mut(), "listener").any(|table| is_it(table)) {

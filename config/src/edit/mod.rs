@@ -236,7 +236,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a subsystem with its namespaces. Returns warnings about its host keys.
+    /// Returns warnings about lost host keys.
     pub fn remove_subsystem(&mut self, nqn: &str) -> Result<Losses, EditError> {
         let hosts = tables(self.subsystem(nqn)?, "host");
         let losses = hosts.map(|table| keys::loss(nqn, table)).collect();

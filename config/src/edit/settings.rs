@@ -17,7 +17,6 @@ pub enum Only<T> {
 pub struct SubsystemSettings {
     pub serial: Option<String>,
     pub model: Option<String>,
-    /// CNTLID range, such as "1-32767".
     pub controller_ids: Option<String>,
     pub require_key: Option<bool>,
     pub listeners: Option<Only<Trid>>,
@@ -27,10 +26,8 @@ pub struct SubsystemSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamespaceSettings {
     pub name: Option<String>,
-    /// Disk: path, Ceph image, memory or null.
     pub export: Option<String>,
     pub uuid: Option<String>,
-    /// NGUID: 32 hexadecimal digits, or "from-uuid".
     pub nguid: Option<String>,
     /// Logical block size in bytes.
     pub block_size: Option<u32>,
@@ -90,7 +87,7 @@ impl Draft {
         }
     }
 
-    /// Changes a namespace. Refuses changes to or from a pool directory.
+    /// Refuses changes to or from a pool directory.
     pub fn set_namespace(
         &mut self,
         nqn: &str,

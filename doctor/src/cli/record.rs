@@ -20,9 +20,6 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 /// Opens a result file: a new or empty file, a pipe or a character device.
 ///
 /// A file with content is emptied if `may_overwrite` permits it.
-///
-/// # Errors
-/// The path is a block device, `may_overwrite` returns an error, or a system call fails.
 pub fn create(
     path: &Path,
     may_overwrite: impl FnOnce(&File) -> io::Result<()>,

@@ -29,7 +29,6 @@ pub(crate) const RMEM_MAX: &str = "/proc/sys/net/core/rmem_max";
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_IPC_LOCK: u32 = 14;
 
-/// State of the machine except its adapters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
     /// Kernel release (`uname -r`).
@@ -40,7 +39,6 @@ pub struct Host {
     /// Limit on receive buffers of sockets; `None` if unreadable.
     pub receive_buffer: Option<ReceiveBuffer>,
     pub user: Known<User>,
-    /// Device nodes that programs open, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,
     /// True if /dev/infiniband exists.
     pub has_device_nodes: bool,
@@ -80,7 +78,6 @@ pub struct User {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
-    /// Path, such as /dev/infiniband/uverbs0.
     pub path: String,
     pub node: Node,
 }

@@ -6,7 +6,6 @@ use super::{Examination, Finding};
 use crate::facts::{Device, Port};
 use crate::tos::Tos;
 
-/// ToS set by the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// ToS of packets from `source`.

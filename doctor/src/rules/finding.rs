@@ -40,7 +40,6 @@ impl fmt::Display for Severity {
 pub struct Evidence {
     /// File that was read, or question to the kernel.
     pub path: String,
-    /// Content of the file, or the answer.
     pub value: String,
 }
 

@@ -49,7 +49,6 @@ pub struct Intent {
     pub addresses: Vec<IpAddr>,
     /// ToS values set by the program; if empty, the connection manager's default applies.
     pub tos: Vec<Choice>,
-    /// Partitions of the program's listeners.
     pub partitions: Vec<Membership>,
     /// Memory that the program locks: purposes and bytes.
     pub memory: Vec<(String, u64)>,
@@ -189,8 +188,7 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads the machine and the path to the peer. With RDMA devices and a nonzero `interval`,
-    /// reads the machine again after `interval`.
+    /// With RDMA devices and a nonzero `interval`, reads the machine again after `interval`.
     #[must_use]
     pub fn of(
         source: &dyn Source,

@@ -9,14 +9,12 @@ use crate::facts::{Device, Port};
 
 pub(super) const NAME: &str = "partition";
 
-/// Partition membership that a program needs.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// P_Key required in the port's table.
     pub pkey: PKey,
     /// Listening address; unspecified for all addresses of its family.
     pub address: IpAddr,
-    /// True if the program uses RoCE in user space even with RDMA devices.
     pub is_soft: bool,
     /// Origin of the requirement, such as "the listener 192.0.2.1:4420".
     pub by: String,

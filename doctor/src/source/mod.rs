@@ -39,7 +39,6 @@ pub trait Source {
     fn link(&self, path: &str) -> Result<String, Unknown>;
     fn node(&self, path: &str) -> Result<Node, Unknown>;
     fn ask(&self, question: &Question) -> Result<Value, Unknown>;
-    /// Waits between two readings of the counters.
     fn wait(&self, time: Duration);
 }
 

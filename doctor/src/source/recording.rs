@@ -135,7 +135,6 @@ impl Recording {
         Ok(())
     }
 
-    /// Removes an answer, or a path with all paths below it.
     pub fn forget(&mut self, path: &str) {
         for moment in [&mut self.first, &mut self.later] {
             moment.entries.retain(|entry, _| !is_below(entry, path));

@@ -3,7 +3,6 @@ use std::io;
 
 use serde::{Serialize, Serializer};
 
-/// Reason why a fact is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The file, device or feature does not exist.

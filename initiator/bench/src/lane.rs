@@ -65,13 +65,11 @@ pub struct Done {
 pub trait Lanes: Sync {
     fn format(&self) -> Format;
 
-    /// Opens a lane for `depth` commands with up to `slot_bytes` bytes of data each.
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 
 /// Queue to a namespace, with data memory for each slot. Slots are numbered 0 to depth - 1.
 pub trait Lane {
-    /// Copies bytes to offset `at` of a slot's memory.
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]);
 
     /// Copies bytes from offset `at` of a slot's memory to `out`.
@@ -86,6 +84,5 @@ pub trait Lane {
     /// Appends completed commands to `done`. Blocks until a command completes, or until `deadline`.
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), String>;
 
-    /// Shuts the controller down and closes the lane.
     fn close(self: Box<Self>) -> Result<(), String>;
 }

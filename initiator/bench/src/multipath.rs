@@ -10,7 +10,7 @@ use cairn_initiator::{Buffer, Data, Ended, HostError, HostOptions, command};
 
 use super::lane::{Direction, Done, Format, Lane, Lanes, Operation};
 
-/// Namespace with options of its paths. Each lane connects one controller for each path.
+/// Each lane connects one controller for each path.
 pub struct MultipathLanes {
     provider: Arc<dyn Provider>,
     paths: Vec<HostOptions>,

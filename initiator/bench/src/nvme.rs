@@ -11,7 +11,7 @@ use cairn_initiator::{
 const QUEUE: IoQueue = IoQueue::FIRST;
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// Namespace and connection options. Each lane is a controller with one I/O queue.
+/// Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
     pub device: Arc<dyn Device>,

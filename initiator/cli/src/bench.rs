@@ -198,8 +198,7 @@ fn code(result: &BenchResult) -> ExitCode {
     }
 }
 
-/// Runs a job. The first SIGINT or SIGTERM stops the job with a report, the second ends the
-/// program.
+/// The first SIGINT or SIGTERM stops the job with a report, the second ends the program.
 fn run_until_interrupted(job: &Job, lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

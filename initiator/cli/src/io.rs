@@ -122,8 +122,7 @@ impl Disk {
         Ok((blocks.start_block, count))
     }
 
-    /// Splits a range into commands. Returns first block, number of blocks and byte offset in the
-    /// data for each.
+    /// Returns first block, number of blocks and byte offset in the data of each command.
     fn pieces(&self, slba: u64, count: u64) -> impl Iterator<Item = (u64, u32, usize)> + use<> {
         let block = u64::from(self.format.block_bytes);
         let most = (PIECE.min(self.format.transfer_max) / block).max(1);
@@ -215,8 +214,8 @@ struct Source {
 }
 
 impl Source {
-    /// Opens a source. Refuses a file that is too short, because a write would stop midway, or,
-    /// without `size`, too long.
+    /// Refuses a file that is too short, because a write would stop midway, or, without `size`, too
+    /// long.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = disk.bytes(count) as u64;

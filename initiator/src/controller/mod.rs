@@ -405,8 +405,7 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Sends a command. Returns false if the connection is broken; `Queue::closed` then ends or
-    /// parks the command.
+    /// Returns false if the connection is broken; `Queue::closed` then ends or parks the command.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {
@@ -501,8 +500,7 @@ impl Controller {
         }
     }
 
-    /// Sends a Cancel for an I/O command. Returns false if Cancel is not supported, or the queue is
-    /// down or full.
+    /// Returns false if Cancel is not supported, or the queue is down or full.
     fn cancel(&mut self, qid: u16, cid: u16) -> bool {
         if qid == 0 || !self.association.cancels() {
             return false;

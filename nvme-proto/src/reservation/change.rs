@@ -294,7 +294,6 @@ impl Reservations {
         Ok(outcome)
     }
 
-    /// Clears reservation and registrants, and notifies all except `host`.
     fn clear(&self, host: Option<&HostId>) -> Outcome {
         let mut outcome = Outcome::of(self);
         let hosts = self.registrants.iter().map(|one| one.host);

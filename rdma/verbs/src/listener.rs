@@ -122,8 +122,8 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Handles events until the listener is dropped. After a panic, listens with a new identifier,
-    /// because the old identifier may be inconsistent.
+    /// After a panic, listens with a new identifier, because the old identifier may be
+    /// inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;

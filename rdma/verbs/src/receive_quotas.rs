@@ -191,8 +191,8 @@ impl ReceiveQuotas {
         }
     }
 
-    /// Removes a destroyed queue pair. Its posted and flushed receives become spare, even if the
-    /// device did not report them.
+    /// Posted and flushed receives of the destroyed queue pair become spare, even if the device did
+    /// not report them.
     pub(crate) fn close(&mut self, qp: QpId) {
         if self.quota(qp).is_none() {
             return;

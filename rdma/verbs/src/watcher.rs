@@ -144,7 +144,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Runs `watch`. After a panic, reports the device as removed, because no thread reads its events.
+/// After a panic, reports the device as removed, because no thread reads its events.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());

@@ -59,7 +59,6 @@ pub struct Disk {
     /// Block size in bytes, as shown to clients.
     pub block_bytes: u32,
     pub read_only: bool,
-    /// Limits for the namespace that will use the disk.
     pub limits: NewLimits,
 }
 

@@ -7,7 +7,6 @@ pub enum FrameError {
     /// The next value is neither an object nor an array.
     #[error("a request is a JSON object, or an array of them")]
     NotAValue,
-    /// The value exceeds [`REQUEST_BYTES_MAX`].
     #[error("a request has at most {REQUEST_BYTES_MAX} bytes")]
     TooLong,
 }

@@ -334,8 +334,8 @@ impl DiskOrder {
         }
     }
 
-    /// Removes an ended change or exclusive command. Calls `wake` for each command that waited for
-    /// it and must call [`Self::arrive`] again.
+    /// Calls `wake` for each command that waited for the ended one and must call [`Self::arrive`]
+    /// again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let (mut woken, mut left) = (Vec::new(), Vec::new());
         let mut entries = self.entries();

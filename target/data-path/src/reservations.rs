@@ -94,6 +94,7 @@ impl Reserving {
     /// Permits the caller alone to store the state. A caller reads the state afterwards, so that no
     /// older state replaces a newer one in the file.
     pub fn storing(&self) -> MutexGuard<'_, ()> {
+        // Poisoning is harmless.
         self.storing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -16,7 +16,6 @@ const WINDOW_MIN: Duration = Duration::from_micros(10);
 
 const CORE_KEPT: Duration = Duration::from_micros(20);
 
-/// Action after a round without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
     Spin,

@@ -184,7 +184,7 @@ impl Flushes {
         });
     }
 
-    /// Stores the protection. All writes begun before the change must have ended.
+    /// All writes begun before the change must have ended.
     fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let Protection {
             namespace,

@@ -26,8 +26,8 @@ pub(crate) enum NotCleared {
     NoRegistrants,
 }
 
-/// Begins to clear a namespace's reservations. The receiver fails if, before the change begins,
-/// the namespace is removed or the caller sets `claimed`.
+/// The receiver fails if, before the change begins, the namespace is removed or the caller sets
+/// `claimed`.
 pub(super) fn clear(
     exports: &Exports,
     (nqn, nsid): Place,

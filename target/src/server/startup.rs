@@ -12,8 +12,7 @@ use super::service::Service;
 use crate::health::{Place, Thing};
 use cairn_data_path::namespace::Namespace;
 
-/// Opens the configured objects. A missing object is an error unless `is_patient`. Meanwhile, the
-/// only accepted order is a stop.
+/// A missing object is an error unless `is_patient`. Meanwhile, the only accepted order is a stop.
 pub(super) fn open_all<T>(
     service: &mut Service,
     orders: &mut UnboundedReceiver<T>,

@@ -88,6 +88,7 @@ impl StateDirectory {
     }
 
     fn held(&self) -> MutexGuard<'_, Option<PathLock>> {
+        // Poisoning is harmless.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -88,7 +88,6 @@ pub trait Packet: Clone {
 /// Simulated network with its packets in transit. `T` is a point in time.
 #[derive(Debug)]
 pub struct Network<T, P: Packet> {
-    /// Fault rates, which may change.
     pub weather: Weather,
     /// Disconnected addresses, which neither send nor receive packets.
     pub cut_off: Vec<P::End>,

@@ -149,7 +149,6 @@ impl Bench {
         self.whole(read, blocks * BLOCK_BYTES)
     }
 
-    /// Runs a command whose data goes to one descriptor.
     fn whole(&mut self, mut sqe: Sqe, length: u32) -> Result<Vec<u8>> {
         let all = Scattered::new(20, &[length]);
         sqe.flags |= Sqe::FLAGS_SGL;

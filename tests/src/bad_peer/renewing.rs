@@ -21,11 +21,9 @@ const RECEIVE: FabricsType = FabricsType::AUTHENTICATION_RECEIVE;
 pub enum Disorder {
     /// The host sends DH-HMAC-CHAP_Success2 first.
     SuccessFirst,
-    /// The host replies with another transaction ID.
     OtherTransaction,
     /// The host sends Authentication Receive first.
     Receive,
-    /// The host sends a second AUTH_Negotiate during the authentication.
     NegotiateTwice,
     Nonsense,
 }

@@ -68,7 +68,6 @@ impl Rule {
         Self { bytes, ..self }
     }
 
-    /// Skips the first `spared` matching operations.
     #[must_use]
     pub fn after(self, spared: u64) -> Self {
         Self { spared, ..self }

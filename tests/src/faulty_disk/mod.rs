@@ -113,7 +113,6 @@ impl FaultyDisk {
         Self::mount_as(Nature::Disk, name, length)
     }
 
-    /// Like [`Self::mount`], with the given [`Nature`].
     #[must_use]
     #[track_caller]
     pub fn mount_as(nature: Nature, name: &str, length: u64) -> Option<Self> {

@@ -39,8 +39,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Creates a stage. `device` is the address of an RDMA device. For `None`, target and host use
-    /// loopback addresses that contain this process's ID, so that their UDP ports are free.
+    /// `device` is the address of an RDMA device. For `None`, target and host use loopback
+    /// addresses that contain this process's ID, so that their UDP ports are free.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,

@@ -38,7 +38,6 @@ pub(crate) struct Host {
     pub(crate) suite: String,
     root: bool,
     pub(crate) arch: Arch,
-    /// Configuration of apt for a foreign architecture.
     apt_config: Option<PathBuf>,
 }
 

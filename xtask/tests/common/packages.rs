@@ -57,8 +57,7 @@ pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     text(&found).lines().map(str::to_owned).collect()
 }
 
-/// Unpacks an image archive. Returns the root folder of the layer, and the program and user
-/// (`UID:GID`) of the image.
+/// Returns the root folder of the layer, and the program and user (`UID:GID`) of the image.
 pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String, String) {
     let layout = folder.join("layout");
     fs::create_dir_all(&layout).unwrap();

@@ -73,8 +73,7 @@ impl QpTable {
         self.at(*self.numbers.get(&number)?)
     }
 
-    /// Finds a queue pair by its number and serial. The serial excludes earlier queue pairs with
-    /// this number.
+    /// The serial excludes earlier queue pairs with this number.
     pub(super) fn by_name(&self, number: u32, serial: Serial) -> Option<QpId> {
         let id = self.by_number(number)?;
         let pair = self.get(id)?.pair.as_ref()?;

@@ -79,8 +79,8 @@ impl Fixture {
         events
     }
 
-    /// Closes a queue pair. Returns the id of each flushed work request, and the number of queue
-    /// pairs destroyed before its completion.
+    /// Returns the id of each flushed work request, and the number of queue pairs destroyed before
+    /// its completion.
     fn close(&mut self, qp: QpId) -> Vec<(u64, u32)> {
         let give_up = Instant::now() + Duration::from_secs(20);
         let mut flushed = Vec::new();

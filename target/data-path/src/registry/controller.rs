@@ -123,8 +123,8 @@ impl ControllerShared {
         self.ana.get(anagrpid)
     }
 
-    /// Extends the lease for a command that arrived at `now_ns`. Returns false if the lease has
-    /// ended: the command must not be executed.
+    /// Returns false if the lease has ended: the command, which arrived at `now_ns`, must not be
+    /// executed.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)

@@ -197,7 +197,6 @@ impl SubsystemShared {
         self.reactors[waiter.reactor].send(Message::OlderEnded { work });
     }
 
-    /// Makes all reactors register their changes of a disk, before the first exclusive command.
     pub(crate) fn exclude(self: &Arc<Self>, order: &Arc<DiskOrder>) {
         if !order.exclude(self.reactors.len()) {
             return;

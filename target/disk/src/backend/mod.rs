@@ -307,7 +307,6 @@ impl Backend {
         }
     }
 
-    /// True if all disks of this kind share one mapping.
     pub fn shares_mapping(&self) -> bool {
         matches!(self.0, Kind::Null(_))
     }

@@ -65,7 +65,6 @@ enum Stop {
     OfHost,
 }
 
-/// Operation on a backend, with its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockIo {
     pub op: BlockOp,

@@ -1,7 +1,7 @@
 use super::*;
 
 impl Ring {
-    /// Adds a fixed file. `handover` selects the kinds of operations that go to other threads.
+    /// `handover` selects the kinds of operations that go to other threads.
     pub(crate) fn add_file(&mut self, open: Open, handover: Handover) -> io::Result<FileSlot> {
         let fd = open.as_raw_fd();
         if let Some(disk) = SimulatedDisk::find(fd) {

@@ -343,7 +343,6 @@ impl Ring {
             || self.drives_keep_changes()
     }
 
-    /// Returns the next completion without waiting.
     #[inline]
     pub fn pop(&mut self) -> Option<Finished> {
         let settled = self.settled.pop_front();

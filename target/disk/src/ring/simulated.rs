@@ -1,8 +1,7 @@
 use super::*;
 
 impl Ring {
-    /// Completes due operations of simulated disks. Returns the time until the next operation is
-    /// due, or zero if a completion is ready.
+    /// Returns the time until the next operation is due, or zero if a completion is ready.
     #[inline]
     pub fn step_simulated(&mut self) -> Option<Duration> {
         let next = self.simulated.as_ref()?.step();

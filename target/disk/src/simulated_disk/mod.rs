@@ -68,11 +68,9 @@ pub struct Habits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
     LostWrite,
-    /// Only the first half of a write is executed.
     TornWrite,
     LateWrite,
     MisplacedWrite,
-    /// A flush makes no data durable.
     EmptyFlush,
     /// A read returns the data of the last flush.
     OldRead,

@@ -161,7 +161,6 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Leaves the object out of the result, with a note of the reason.
     pub(super) fn leave_out(&self, why: impl Display) {
         self.notes
             .lacks(format!("{} is left out: {why}", self.what));

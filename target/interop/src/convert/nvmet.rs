@@ -11,7 +11,7 @@ use super::{ELSEWHERE, IN_CAPSULE_DEFAULT, IN_CAPSULE_MAX, IN_CAPSULE_UNIT, NO_R
 
 const QUEUES_OF_NVMET: u64 = 128;
 
-/// Converts a configuration. `check_key` returns the reason why a text is not a DHCHAP key.
+/// `check_key` returns the reason why a text is not a DHCHAP key.
 pub fn from_nvmet(
     saved: &Value,
     check_key: impl Fn(&str) -> Result<(), String>,

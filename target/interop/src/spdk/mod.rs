@@ -118,7 +118,7 @@ fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// Converts the error of an edit. As in SPDK, a missing object has code -32602.
+/// As in SPDK, a missing object has code -32602.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),

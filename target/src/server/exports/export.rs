@@ -178,8 +178,7 @@ impl Export {
         );
     }
 
-    /// Changes a namespace's hosts. A host is notified before it loses access, or after it gains
-    /// access.
+    /// A host is notified before it loses access, or after it gains access.
     pub(crate) fn set_hosts(&self, config: &cairn_config::Namespace) {
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;

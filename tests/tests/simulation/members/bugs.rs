@@ -28,9 +28,7 @@ pub(super) enum Bug {
     NoEvent,
     IgnoresMask,
     IgnoresKey,
-    /// Reports show the state before the last change.
     OldReport,
-    /// The state is lost when the target is killed.
     StoresNothing,
     StoresLate,
 }

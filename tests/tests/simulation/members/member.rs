@@ -202,7 +202,7 @@ impl Member {
         }
     }
 
-    /// Sends a command. Returns false if the controller is not live, or has no room.
+    /// Returns false if the controller is not live, or has no room.
     pub(super) fn send(&mut self, queue: usize, nsid: u32, what: Command, number: usize) -> bool {
         let Some(association) = self.association.as_mut().filter(|it| it.is_live) else {
             return false;

@@ -52,7 +52,7 @@ pub(crate) struct Simulation {
     _disks: Vec<(SimulatedDisk, Scratch)>,
 }
 
-/// Runs the steps ([`Order`]) of a seed. Panics with the shortest list of steps that fails.
+/// Panics with the shortest list of steps that fails.
 pub(crate) fn run(seed: u64) {
     let orders = orders::random(&mut Random::new(seed), ORDERS);
     let Err(why) = outcome(seed, &orders, None) else {

@@ -69,8 +69,7 @@ impl Spdk {
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// Starts a target and takes one sample. Between samples, no SPDK target may run: it polls even
-    /// when idle.
+    /// Between samples, no SPDK target may run: it polls even when idle.
     pub(super) fn measure(
         &self,
         job: &Job,

@@ -249,7 +249,6 @@ impl Reactor {
         );
     }
 
-    /// Reports a host as refused if its admin queue ends before it authenticates.
     pub(in crate::reactor) fn report_if_unauthenticated(&mut self, qpair: QpairId) {
         let queue = &self.queues.qpairs[qpair];
         if queue.qid() == 0 && queue.waits_for_authentication() {

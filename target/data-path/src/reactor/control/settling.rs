@@ -80,7 +80,7 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Answers once no older command is at a disk. Commands of a panicked reactor count as older.
+    /// Commands of a panicked reactor count as older.
     pub(in crate::reactor) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

@@ -21,8 +21,8 @@ pub(in crate::reactor) fn check_writable(disk: Option<&Disk>) -> Result<(), Stat
     Ok(())
 }
 
-/// Parses an I/O command. Refuses Fabrics commands: a second Connect is out of sequence
-/// (Base, 6.3), and [`super::gates::resume`] handles authentication.
+/// Refuses Fabrics commands: a second Connect is out of sequence (Base, 6.3), and
+/// [`super::gates::resume`] handles authentication.
 #[inline(always)]
 pub(in crate::reactor) fn parse(
     sqe: &Sqe,

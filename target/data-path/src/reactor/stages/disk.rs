@@ -562,7 +562,6 @@ pub(in crate::reactor) fn older_ended(queues: &mut Queues, io: &mut Io, now: &No
     }
 }
 
-/// Lets requests that have waited for `OVERTAKEN_AFTER` overtake older changes.
 pub(in crate::reactor) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);
     for &id in &late {

@@ -73,8 +73,7 @@ pub(in crate::reactor) fn unsignaled_failed(
     queues.work_failed(qpair, work.kind(), status)
 }
 
-/// Ends a request without a response. A request of a fused pair first waits until its partner is at
-/// no device or disk.
+/// A request of a fused pair first waits until its partner is at no device or disk.
 #[cold]
 pub(in crate::reactor) fn abandon(queues: &mut Queues, io: &mut Io, id: RequestId) {
     if let Some(partner) = queues.requests[id].fused.partner() {

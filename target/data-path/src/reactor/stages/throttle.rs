@@ -148,7 +148,6 @@ pub(in crate::reactor) fn wake(queues: &Queues, io: &mut Io) {
     io.limited.waiting = waiting;
 }
 
-/// Charges and dequeues the next command whose limits have tokens.
 pub(in crate::reactor) fn next(queues: &mut Queues, io: &mut Io, now: &Now) -> Option<RequestId> {
     while let Some((_, &id)) = io.limited.waiting.first() {
         let bill = bill(&queues.requests[id]).expect("what waits for a limit has a bill");

@@ -16,7 +16,7 @@ use crate::reservations::Wish;
 const ADMINISTRATOR: u64 = u64::MAX;
 
 impl SubsystemShared {
-    /// Executes a reservation command of an I/O queue. A message completes the command.
+    /// A message completes the command.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
