@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered, until};
 
-fn secret(seed: u8) -> Secret {
+pub(crate) fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn assert_refused(result: Result<Host, HostError>) {
     }
 }
 
-fn assert_secret(target: &Steered, more: &str) {
+pub(crate) fn assert_secret(target: &Steered, more: &str) {
     let text = target.text();
     for text in [&*text, more] {
         assert!(!text.contains("DHHC-"), "{text}");
@@ -558,46 +558,4 @@ fn the_command_sets_shows_and_removes_keys() {
         "{error}"
     );
     assert_secret(&target, &(error + &target.log()));
-}
-
-#[test]
-fn a_host_outside_the_list_is_to_be_listed_before_it_gets_a_key() {
-    let target = start();
-    let any = json!({"nqn": NQN, "allow": true});
-    target.done("cairn_host_any", any);
-    let stranger = target.connect("stranger");
-    let host = target.options("stranger").hostnqn;
-    let set = json!({"nqn": NQN, "require_key": true});
-    let answer = target.done("cairn_subsystem_set", set);
-    let commands = format!("cairn-target host add {NQN} {host} --key FILE");
-    assert!(
-        answer["warnings"].to_string().contains(&commands),
-        "{answer}"
-    );
-    drop(stranger);
-    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
-    until("the remedy", || {
-        let status = target.done("cairn_status", json!({}));
-        status["problems"].to_string().contains(&commands)
-    });
-    let add = ["host", "add", NQN, host.raw()];
-    let run = |more: &[&str]| {
-        let output = target.command(&[&add, more].concat());
-        (
-            output.status.success(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
-    };
-    assert_eq!(run(&["--key", "key:one"]), (true, String::new()));
-    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
-    let (done, said) = run(&["--key", "key:one"]);
-    assert!(done && said.contains("unchanged"), "{said}");
-    let (done, said) = run(&["--key", "key:two"]);
-    let set = format!("cairn-target host key set {NQN} {host} --key FILE");
-    for part in ["\"key:one\"", "\"key:two\"", &set] {
-        assert!(!done && said.contains(part), "{said}");
-    }
-    let (done, said) = run(&["--key", &secret(9).to_text()]);
-    assert!(!done && said.contains("into a file of mode 0600"), "{said}");
-    assert_secret(&target, &(said + &target.log()));
 }

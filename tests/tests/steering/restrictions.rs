@@ -1,9 +1,12 @@
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use cairn_initiator::Host;
+use cairn_roce::Soft;
 use serde_json::{Value, json};
 
-use crate::target::{NQN, Steered};
+use crate::keys::{assert_secret, secret, start};
+use crate::target::{NQN, Steered, until};
 
 const EACCES: i64 = -13;
 const EROFS: i64 = -30;
@@ -226,4 +229,46 @@ fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     ] {
         assert_eq!(target.refused(method, params), INVALID, "{method}");
     }
+}
+
+#[test]
+fn a_host_outside_the_list_is_to_be_listed_before_it_gets_a_key() {
+    let target = start();
+    let any = json!({"nqn": NQN, "allow": true});
+    target.done("cairn_host_any", any);
+    let stranger = target.connect("stranger");
+    let host = target.options("stranger").hostnqn;
+    let set = json!({"nqn": NQN, "require_key": true});
+    let answer = target.done("cairn_subsystem_set", set);
+    let commands = format!("cairn-target host add {NQN} {host} --key FILE");
+    assert!(
+        answer["warnings"].to_string().contains(&commands),
+        "{answer}"
+    );
+    drop(stranger);
+    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
+    until("the remedy", || {
+        let status = target.done("cairn_status", json!({}));
+        status["problems"].to_string().contains(&commands)
+    });
+    let add = ["host", "add", NQN, host.raw()];
+    let run = |more: &[&str]| {
+        let output = target.command(&[&add, more].concat());
+        (
+            output.status.success(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    assert_eq!(run(&["--key", "key:one"]), (true, String::new()));
+    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
+    let (done, said) = run(&["--key", "key:one"]);
+    assert!(done && said.contains("unchanged"), "{said}");
+    let (done, said) = run(&["--key", "key:two"]);
+    let set = format!("cairn-target host key set {NQN} {host} --key FILE");
+    for part in ["\"key:one\"", "\"key:two\"", &set] {
+        assert!(!done && said.contains(part), "{said}");
+    }
+    let (done, said) = run(&["--key", &secret(9).to_text()]);
+    assert!(!done && said.contains("into a file of mode 0600"), "{said}");
+    assert_secret(&target, &(said + &target.log()));
 }
