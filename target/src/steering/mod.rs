@@ -149,7 +149,16 @@ async fn serve(socket: Bound, methods: impl Handler) {
 /// group is missing.
 pub(crate) fn bind(control: &ControlSettings) -> Result<Socket, BindError> {
     match try_bind(control) {
-        Ok(bound) => Ok(bound.map_or(Socket::Off, Socket::Bound)),
+        Ok(Some(bound)) => Ok(Socket::Bound(bound)),
+        Ok(None) => {
+            if control.socket == ControlSocket::Usual {
+                // Logged when the target starts.
+                tracing::info!(
+                    "no control socket: $XDG_RUNTIME_DIR is not set: give --control PATH"
+                );
+            }
+            Ok(Socket::Off)
+        }
         Err(error) if is_fatal(control, &error) => Err(error),
         Err(error @ BindError::InUse { .. }) => {
             // Logged when the target starts.
