@@ -13,7 +13,9 @@ use super::scenario::{NvmeNamespace, Options};
 /// Image of a scenario's second disk, deleted with the machine.
 const DISK_IMAGE: &str = "disk.raw";
 
-const NVME_SIZE: &str = "8M";
+const NVME_BYTES: u32 = 8 << 20;
+
+const PROTECTION_BYTES: u32 = 8;
 
 /// MDTS: log2 of the 4 KiB pages in a transfer. A transfer of 256 KiB takes two commands.
 const NVME_MDTS: &str = "5";
@@ -119,13 +121,14 @@ fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) ->
     ]);
     for (nsid, namespace) in (1..).zip(namespaces) {
         let image = nvme_image(out_dir, nsid);
-        process::output(
-            process::command("truncate")
-                .args(["-s", NVME_SIZE])
-                .arg(&image),
-        )?;
+        let size = image_bytes(namespace).to_string();
+        process::output(process::command("truncate").args(["-s", &size]).arg(&image))?;
         let (drive, device) = match namespace {
             NvmeNamespace::Blocks(bytes) => ("", of_blocks(*bytes)),
+            NvmeNamespace::Protected { bytes, kind } => (
+                "",
+                format!("{},ms={PROTECTION_BYTES},pi={kind}", of_blocks(*bytes)),
+            ),
             NvmeNamespace::Metadata => ("", "ms=8".to_owned()),
             NvmeNamespace::Zoned => ("", "zoned=on,zoned.zone_size=1M".to_owned()),
             NvmeNamespace::ReadOnly => (",readonly=on", of_blocks(4096)),
@@ -145,6 +148,16 @@ fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) ->
         ]);
     }
     Ok(())
+}
+
+/// QEMU keeps protection information behind the blocks.
+fn image_bytes(namespace: &NvmeNamespace) -> u32 {
+    match namespace {
+        NvmeNamespace::Protected { bytes, .. } => {
+            NVME_BYTES + NVME_BYTES / bytes * PROTECTION_BYTES
+        }
+        _ => NVME_BYTES,
+    }
 }
 
 fn of_blocks(bytes: u32) -> String {

@@ -41,6 +41,11 @@ impl Program {
 pub(crate) enum NvmeNamespace {
     /// Block size in bytes.
     Blocks(u32),
+    /// Protection information of type `kind`, in 8 bytes of metadata.
+    Protected {
+        bytes: u32,
+        kind: u8,
+    },
     Metadata,
     Zoned,
     ReadOnly,
@@ -51,11 +56,24 @@ impl NvmeNamespace {
         Ok(match text {
             "512" => Self::Blocks(512),
             "4096" => Self::Blocks(4096),
+            "512-pi1" => Self::protected(512, 1),
+            "512-pi2" => Self::protected(512, 2),
+            "512-pi3" => Self::protected(512, 3),
+            "4096-pi1" => Self::protected(4096, 1),
+            "4096-pi2" => Self::protected(4096, 2),
+            "4096-pi3" => Self::protected(4096, 3),
             "metadata" => Self::Metadata,
             "zoned" => Self::Zoned,
             "read-only" => Self::ReadOnly,
-            _ => bail!("no namespace {text:?}: 512, 4096, metadata, zoned and read-only are known"),
+            _ => bail!(
+                "no namespace {text:?}: 512, 4096, 512-pi1 to 4096-pi3, metadata, zoned and \
+                 read-only are known"
+            ),
         })
+    }
+
+    fn protected(bytes: u32, kind: u8) -> Self {
+        Self::Protected { bytes, kind }
     }
 }
 
@@ -331,7 +349,7 @@ mod tests {
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G disk-physical=4096 timeout=60 live\n\
-                    # vm: programs=a,b examples=c tests=d network=tap packages spdk-client systemd counted nvme=512,zoned\n\n\
+                    # vm: programs=a,b examples=c tests=d network=tap packages spdk-client systemd counted nvme=512,4096-pi3,zoned\n\n\
                     # vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
@@ -339,7 +357,11 @@ mod tests {
             mem: "2G".into(),
             disk: Some("1G".into()),
             disk_physical: 4096,
-            nvme: vec![NvmeNamespace::Blocks(512), NvmeNamespace::Zoned],
+            nvme: vec![
+                NvmeNamespace::Blocks(512),
+                NvmeNamespace::protected(4096, 3),
+                NvmeNamespace::Zoned,
+            ],
             network: Network::Tap { beside: "x".into() },
             timeout_s: 60,
             systemd: true,
