@@ -39,6 +39,13 @@ const LR: u32 = 1 << 31;
 /// DEAC bit in dword 12 of Write Zeroes (deallocate).
 const DEAC: u32 = 1 << 25;
 
+/// PRACT bit in dword 12: the drive inserts or removes protection information.
+const PRACT: u32 = 1 << 29;
+
+/// PRCHK bits in dword 12 for the guard and the reference tag.
+const CHECK_GUARD: u32 = 1 << 28;
+const CHECK_REFERENCE: u32 = 1 << 26;
+
 /// AD bit in dword 11 of Dataset Management (deallocate).
 const DEALLOCATE: u32 = 1 << 2;
 
@@ -60,11 +67,43 @@ pub struct Hints {
     pub attributes: u8,
 }
 
+/// Fields for protection information, all 0 without. As in Linux, the application tag is 0 and not
+/// checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Protection {
+    action: u32,
+    checks: u32,
+    /// Bits of the first block in ILBRT (dword 14).
+    reference: u32,
+}
+
+impl Protection {
+    pub(crate) fn of_type(number: u8) -> Option<Self> {
+        let (checks, reference) = match number {
+            1 | 2 => (CHECK_GUARD | CHECK_REFERENCE, u32::MAX),
+            3 => (CHECK_GUARD, 0),
+            _ => return None,
+        };
+        Some(Self {
+            action: PRACT,
+            checks,
+            reference,
+        })
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Dwords 10 to 14 of a command.
+type Dwords = [u32; 5];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Command {
     opcode: u8,
     nsid: u32,
-    dwords: [u32; 4],
+    dwords: Dwords,
 }
 
 impl Command {
@@ -72,7 +111,7 @@ impl Command {
         Self {
             opcode: FLUSH,
             nsid,
-            dwords: [0; 4],
+            dwords: [0; 5],
         }
     }
 
@@ -108,11 +147,32 @@ impl Command {
         self
     }
 
+    /// Adds the fields of a Read or Write.
+    pub(crate) fn moving(self, protection: Protection) -> Self {
+        self.protected(protection.action | protection.checks, protection)
+    }
+
+    /// Adds the fields of Write Zeroes, which must not check.
+    pub(crate) fn inserting(self, protection: Protection) -> Self {
+        self.protected(protection.action, protection)
+    }
+
+    /// Adds the fields of Verify, for which PRACT is invalid.
+    pub(crate) fn checking(self, protection: Protection) -> Self {
+        self.protected(protection.checks, protection)
+    }
+
+    fn protected(mut self, control: u32, protection: Protection) -> Self {
+        self.dwords[2] |= control;
+        self.dwords[4] = self.dwords[0] & protection.reference;
+        self
+    }
+
     pub(crate) fn deallocate(nsid: u32) -> Self {
         Self {
             opcode: DATASET_MANAGEMENT,
             nsid,
-            dwords: [0, DEALLOCATE, 0, 0],
+            dwords: [0, DEALLOCATE, 0, 0, 0],
         }
     }
 
@@ -122,7 +182,13 @@ impl Command {
         Self {
             opcode: DATASET_MANAGEMENT,
             nsid,
-            dwords: [ranges - 1, u32::from(hints.attributes) & !DEALLOCATE, 0, 0],
+            dwords: [
+                ranges - 1,
+                u32::from(hints.attributes) & !DEALLOCATE,
+                0,
+                0,
+                0,
+            ],
         }
     }
 
@@ -130,7 +196,7 @@ impl Command {
         Self {
             opcode: IDENTIFY,
             nsid,
-            dwords: [cns.into(), 0, 0, 0],
+            dwords: [cns.into(), 0, 0, 0, 0],
         }
     }
 
@@ -140,7 +206,7 @@ impl Command {
         Self {
             opcode,
             nsid,
-            dwords: [low, high, (blocks.count - 1) | flags, 0],
+            dwords: [low, high, (blocks.count - 1) | flags, 0, 0],
         }
     }
 
@@ -150,7 +216,7 @@ impl Command {
         bytes[4..8].copy_from_slice(&self.nsid.to_ne_bytes());
         bytes[24..32].copy_from_slice(&addr.to_ne_bytes());
         bytes[36..40].copy_from_slice(&length.to_ne_bytes());
-        for (place, dword) in bytes[40..56].chunks_exact_mut(4).zip(self.dwords) {
+        for (place, dword) in bytes[40..60].chunks_exact_mut(4).zip(self.dwords) {
             place.copy_from_slice(&dword.to_ne_bytes());
         }
         bytes
@@ -254,6 +320,49 @@ mod tests {
         for (command, expected) in cases {
             let encoded = command.encode(0x0000_7fdd_eeff_1000, 0x2_0000);
             assert_eq!(encoded, expected, "{command:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn protected_commands_have_checks_and_the_reference_tag() {
+        let (read, verify) = (Command::read(3, BLOCKS), Command::verify(3, BLOCKS));
+        let zeroes = Command::write_zeroes(3, BLOCKS, true, false);
+        let low = [8, 7, 6, 5];
+        // Type, highest byte of dword 12 for Read, Write Zeroes and Verify, dword 14.
+        for (number, control, reference) in [
+            (1, [0x34, 0x22, 0x14], low),
+            (2, [0x34, 0x22, 0x14], low),
+            (3, [0x30, 0x22, 0x10], [0; 4]),
+        ] {
+            let protection = Protection::of_type(number).expect("a defined type");
+            let commands = [
+                read.moving(protection),
+                zeroes.inserting(protection),
+                verify.checking(protection),
+            ];
+            for (command, control) in commands.into_iter().zip(control) {
+                let bytes = command.encode(0, 0);
+                assert_eq!(bytes[51], control, "type {number}: {command:?}");
+                assert_eq!(bytes[56..60], reference, "type {number}: {command:?}");
+                assert_eq!(bytes[60..], [0; 12], "type {number}: {command:?}");
+                assert_eq!(bytes[16..24], [0; 8], "metadata");
+            }
+            let hinted = read.with(HINTS).moving(protection).encode(0, 0);
+            assert_eq!(hinted[51], control[0] | 0xc0, "type {number}");
+        }
+        for number in [0, 4, 7] {
+            assert_eq!(Protection::of_type(number), None);
+        }
+    }
+
+    #[test]
+    fn commands_without_protection_stay_as_they_are() {
+        let none = Protection::default();
+        assert!(none.is_none());
+        let read = Command::read(3, BLOCKS).with(HINTS);
+        for command in [read.moving(none), read.inserting(none), read.checking(none)] {
+            assert_eq!(command, read);
         }
     }
 

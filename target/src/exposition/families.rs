@@ -62,6 +62,8 @@ families! {
         "Bytes of I/O commands that succeeded.";
     NAMESPACE_ERRORS: Counter of Count, "cairn_namespace_errors_total",
         "I/O commands that failed.";
+    NAMESPACE_PROTECTION_ERRORS: Counter of Count, "cairn_namespace_protection_errors_total",
+        "I/O commands that failed because a block did not match its protection information.";
     NAMESPACE_IO: Histogram of Seconds, "cairn_namespace_io_seconds",
         "Time of I/O commands that succeeded, by stage.";
     NAMESPACE_LIMIT_WAITS: Counter of Count, "cairn_namespace_limit_waits_total",

@@ -105,6 +105,8 @@ fn report_namespace(reporter: &Reporter<'_>, nqn: Label<'_>, entry: &Entry) {
         let labels = [nqn, nsid, ("status", status.as_str())];
         reporter.count(&families::NAMESPACE_ERRORS, &labels, count);
     }
+    let mismatches = sets.iter().map(|set| set.protection_errors.get()).sum();
+    reporter.count(&families::NAMESPACE_PROTECTION_ERRORS, &labels, mismatches);
     report_stages(reporter, [nqn, nsid], namespace);
 }
 

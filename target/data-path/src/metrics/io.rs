@@ -177,6 +177,7 @@ pub struct NamespaceCounters {
     pub in_progress: Gauge,
     pub oldest_ns: Gauge,
     pub errors: CodeCounts<NAMESPACE_STATUSES>,
+    pub protection_errors: Counter,
     pub limit_waits: Counter,
     pub limit_wait_ns: Counter,
 }

@@ -12,7 +12,9 @@ use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_MEDIA;
 
 use super::decisions;
-use super::disk_errors::{OVERTAKEN, is_difference, report_failure, status_of};
+use super::disk_errors::{
+    OVERTAKEN, is_difference, is_protection_error, report_failure, status_of,
+};
 use super::respond;
 use super::sent;
 use super::turns::{leave, must_wait};
@@ -462,6 +464,9 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
         }
         report_failure(queues, io, now, id, block, errno);
         let disk = queues.requests[id].disk.expect("block I/O has a disk");
+        if is_protection_error(errno) {
+            io.disks[disk].counters.protection_errors.add(1);
+        }
         if io.disks[disk].backend().is_failed() {
             subsystem.show_losses();
         }

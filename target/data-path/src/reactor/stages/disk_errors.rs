@@ -11,10 +11,13 @@ use crate::request::RequestId;
 /// Error of a change overtaken by a newer change of the same blocks.
 pub(in crate::reactor) const OVERTAKEN: Errno = Errno(-1);
 
+const PROTECTION_REMEDY: &str = "a block does not match its protection information: write it again \
+     from a copy, and look at the drive by `nvme smart-log`";
+
 /// Sets Do Not Retry unless a retry or another path may succeed.
 pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
-        return status_of_drive(Status::from_bits(bits));
+        return status_of_drive(op, Status::from_bits(bits));
     }
     match (errno.0, op) {
         (libc::ENOSPC | libc::EDQUOT | libc::EFBIG, _) => Status::CAPACITY_EXCEEDED.with_dnr(),
@@ -24,11 +27,7 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
         // Ceph refused this target or timed out; another target may succeed.
         (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
-        (
-            libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
-            BlockOp::Read | BlockOp::Compare | BlockOp::Verify,
-        ) => Status::UNRECOVERED_READ_ERROR,
-        (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, _) => Status::WRITE_FAULT,
+        (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, op) => medium_error(op),
         (
             libc::ENODEV
             | libc::ENXIO
@@ -42,14 +41,26 @@ pub(in crate::reactor) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
+fn medium_error(op: BlockOp) -> Status {
+    match op {
+        BlockOp::Read | BlockOp::Compare | BlockOp::Verify => Status::UNRECOVERED_READ_ERROR,
+        _ => Status::WRITE_FAULT,
+    }
+}
+
 /// A path error, or an abort not requested by the host, becomes Namespace Not Ready without Do Not
-/// Retry.
-fn status_of_drive(status: Status) -> Status {
+/// Retry. A failed check of protection information becomes an error of the medium, because hosts
+/// have a namespace without.
+fn status_of_drive(op: BlockOp, status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
+    let code = match is_protection_check(code) {
+        true => medium_error(op),
+        false => code,
+    };
     // CRD and More, which refer to the drive's controller, are removed.
     if status.dnr() { code.with_dnr() } else { code }
 }
@@ -59,11 +70,31 @@ pub(in crate::reactor) fn is_difference(errno: Errno) -> bool {
     status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)
 }
 
+fn is_protection_check(code: Status) -> bool {
+    [
+        Status::GUARD_CHECK_ERROR,
+        Status::APPLICATION_TAG_CHECK_ERROR,
+        Status::REFERENCE_TAG_CHECK_ERROR,
+        Status::STORAGE_TAG_CHECK_ERROR,
+    ]
+    .contains(&code)
+}
+
+/// True if a drive, or Linux for a block device (EILSEQ), found wrong protection information.
+pub(in crate::reactor) fn is_protection_error(errno: Errno) -> bool {
+    let status = errno.drive_status().map(Status::from_bits);
+    status.map_or(errno.0 == libc::EILSEQ, |it| is_protection_check(it.code()))
+}
+
 fn reason(errno: Errno) -> String {
-    match errno.drive_status() {
+    let error = match errno.drive_status() {
         Some(bits) => format!("the drive's status: {}", Status::from_bits(bits)),
         None => std::io::Error::from_raw_os_error(errno.0).to_string(),
+    };
+    if is_protection_error(errno) {
+        return format!("{error}: {PROTECTION_REMEDY}");
     }
+    error
 }
 
 /// Logs at most one failure a second per disk.
@@ -106,6 +137,26 @@ mod tests {
         }
         let reason = reason(Errno((1 << 16) + 0x281));
         assert_eq!(reason, "the drive's status: Unrecovered Read Error (2/81h)");
+    }
+
+    #[test]
+    fn a_host_without_protection_information_sees_an_unreadable_block() {
+        let write = BlockOp::Write { durable: false };
+        for bits in [0x282, 0x283, 0x284, 0x288] {
+            let errno = Errno((1 << 16) + bits);
+            for op in [BlockOp::Read, BlockOp::Compare, BlockOp::Verify] {
+                assert_eq!(status_of(op, errno), Status::UNRECOVERED_READ_ERROR);
+            }
+            assert_eq!(status_of(write, errno), Status::WRITE_FAULT);
+            assert!(is_protection_error(errno));
+            assert!(reason(errno).contains(PROTECTION_REMEDY));
+        }
+        let final_error = status_of(BlockOp::Read, Errno((1 << 16) + 0x4282));
+        assert_eq!(final_error, Status::UNRECOVERED_READ_ERROR.with_dnr());
+        assert!(is_protection_error(Errno(libc::EILSEQ)));
+        for errno in [libc::EIO, (1 << 16) + 0x281, (1 << 16) + 0x285] {
+            assert!(!is_protection_error(Errno(errno)), "{errno:#x}");
+        }
     }
 
     #[test]

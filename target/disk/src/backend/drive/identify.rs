@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::backend::{Atomic, Names, Preferred};
-use crate::nvme::BLOCKS_MAX;
+use crate::nvme::{BLOCKS_MAX, Protection};
 
 pub(super) const PAGE: usize = 4096;
 
@@ -12,10 +12,17 @@ pub(super) type Page = [u8; PAGE];
 pub(super) const NAMESPACE: u8 = 0x00;
 pub(super) const CONTROLLER: u8 = 0x01;
 pub(super) const DESCRIPTORS: u8 = 0x03;
+pub(super) const NAMESPACE_NVM: u8 = 0x05;
 pub(super) const CONTROLLER_NVM: u8 = 0x06;
 
 /// Log2 of the unit of a controller's limits: 2^(12 + MPSMIN) bytes, with MPSMIN 0.
 const PAGE_SHIFT: u32 = 12;
+
+/// With more metadata, the drive would transfer it also with PRACT.
+const PROTECTION_BYTES: u16 = 8;
+
+/// ELBAS bit of CTRATT.
+const EXTENDED_FORMATS: u16 = 1 << 15;
 
 const CSI_NVM: u8 = 0;
 const CSI_ZONED: u8 = 2;
@@ -24,6 +31,7 @@ pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
     pub(super) descriptors: Option<Box<Page>>,
+    pub(super) formats: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }
 
@@ -31,6 +39,7 @@ pub(super) struct Pages {
 pub(super) struct Identified {
     pub(super) blocks: u64,
     pub(super) block_shift: u32,
+    pub(super) protection: Protection,
     pub(super) names: Names,
     pub(super) write_protected: bool,
     pub(super) preferred: Option<Preferred>,
@@ -46,36 +55,64 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// Returns (blocks, log2 of the block size in bytes), or why the drive is unusable, with a remedy.
-pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
+pub(super) struct Layout {
+    pub(super) blocks: u64,
+    /// Log2 of the block size in bytes.
+    pub(super) shift: u32,
+    pub(super) protection: Protection,
+}
+
+fn format_index(namespace: &Page) -> usize {
     let (formats, flbas) = (namespace[25], namespace[26]);
-    let mut index = flbas & 0xf;
-    if formats >= 16 {
-        index |= flbas >> 1 & 0x30;
-    }
-    let format = 128 + 4 * usize::from(index);
+    let high = if formats >= 16 { flbas >> 1 & 0x30 } else { 0 };
+    usize::from(flbas & 0xf | high)
+}
+
+/// Returns the format, or why it is unusable, with a remedy.
+pub(super) fn layout(namespace: &Page) -> Result<Layout, String> {
+    let format = 128 + 4 * format_index(namespace);
     let (metadata, shift) = (le16(namespace, format), u32::from(namespace[format + 2]));
-    if metadata != 0 {
+    let kind = namespace[29] & 0x7;
+    let protection = match (metadata, kind) {
+        (0, 0) => Some(Protection::default()),
+        (PROTECTION_BYTES, kind) => Protection::of_type(kind),
+        _ => None,
+    };
+    let Some(protection) = protection else {
         return Err(format!(
-            "its blocks have {metadata} bytes of metadata, which hosts would not receive: choose \
-             a format without metadata from `nvme id-ns -H`, and set it with `nvme format \
-             --lbaf=` (which erases the namespace)"
+            "its blocks have {metadata} bytes of metadata and protection information of type \
+             {kind}, and hosts receive neither: choose a format without metadata from `nvme id-ns \
+             -H`, or with {PROTECTION_BYTES} bytes of it and protection information (`--pi=1`), \
+             which the drive then inserts and checks, and set it with `nvme format --lbaf=` (which \
+             erases the namespace)"
         ));
-    }
-    if namespace[29] & 0x7 != 0 {
-        return Err(
-            "it has end-to-end protection, which Cairn does not have: `nvme format --pi=0` takes \
-             it away (and erases the namespace)"
-                .to_owned(),
-        );
-    }
+    };
     if shift != 9 && shift != 12 {
         return Err(format!(
             "its blocks have 2^{shift} bytes, and Cairn serves 512 and 4096: choose such a format \
              by `nvme id-ns -H`, and `nvme format --lbaf=` (which erases the namespace)"
         ));
     }
-    Ok((le64(namespace, 0), shift))
+    Ok(Layout {
+        blocks: le64(namespace, 0),
+        shift,
+        protection,
+    })
+}
+
+/// Refuses storage tags, which take bits of the reference tag.
+fn check_storage_tag(pages: &Pages) -> Result<(), String> {
+    let has_formats = le16(&pages.controller[..], 96) & EXTENDED_FORMATS != 0;
+    let formats = pages.formats.as_ref().filter(|_| has_formats);
+    let at = 12 + 4 * format_index(&pages.namespace);
+    match formats.map_or(0, |formats| formats[at] & 0x7f) {
+        0 => Ok(()),
+        bits => Err(format!(
+            "its protection information has storage tags of {bits} bits, which Cairn does not \
+             support: choose a format without them by `nvme nvm-id-ns`, and set it with `nvme \
+             format --lbaf=` (which erases the namespace)"
+        )),
+    }
 }
 
 impl Identified {
@@ -90,7 +127,14 @@ impl Identified {
             read_descriptors(&descriptors[..], &mut names)
         });
         check_command_set(csi)?;
-        let (blocks, block_shift) = layout(namespace)?;
+        let Layout {
+            blocks,
+            shift: block_shift,
+            protection,
+        } = layout(namespace)?;
+        if !protection.is_none() {
+            check_storage_tag(pages)?;
+        }
         let oncs = le16(controller, 520);
         let has = |bit: u32| oncs >> bit & 1 != 0;
         let limit = |at: usize| pages.limits.as_ref().map_or(0, |limits| limits[at]);
@@ -99,6 +143,7 @@ impl Identified {
         Ok(Self {
             blocks,
             block_shift,
+            protection,
             names,
             write_protected: namespace[99] & 1 != 0,
             preferred: (namespace[24] >> 4 & 1 != 0).then(|| preferred(namespace)),
@@ -107,7 +152,8 @@ impl Identified {
             zeroes_max: has(3).then(|| most(limit(1))),
             verify_max: has(7).then(|| most(limit(0))),
             uncorrectable_max: has(1).then(|| most(limit(2))),
-            can_compare: has(0),
+            // Compare includes protection information.
+            can_compare: has(0) && protection.is_none(),
             can_deallocate: has(2),
             zeroes_deallocate: has(3) && dlfeat >> 3 & 1 != 0,
             reads_zeroes: dlfeat & 0x7 == 1,
@@ -247,6 +293,7 @@ mod tests {
             controller: page(controller.as_bytes()),
             namespace: page(namespace.as_bytes()),
             descriptors: Some(Box::new(list)),
+            formats: None,
             limits: None,
         })
     }
@@ -305,8 +352,12 @@ mod tests {
         };
         let metadata = with(format(8, 12), 0);
         assert!(metadata.contains("8 bytes of metadata"), "{metadata}");
-        let protection = with(format(0, 12), 1);
-        assert!(protection.contains("end-to-end protection"), "{protection}");
+        for (bytes, kind) in [(0, 1), (16, 1), (8, 4)] {
+            let refused = with(format(bytes, 12), kind);
+            let expected =
+                format!("{bytes} bytes of metadata and protection information of type {kind},");
+            assert!(refused.contains(&expected), "{refused}");
+        }
         let large = with(format(0, 14), 0);
         assert!(large.contains("2^14 bytes"), "{large}");
         let set = |csi| {
@@ -315,6 +366,44 @@ mod tests {
         };
         assert!(set(2).contains("zoned namespace"), "{}", set(2));
         assert!(set(1).contains("command set 1"), "{}", set(1));
+    }
+
+    #[test]
+    fn protection_information_of_a_16_bit_guard_is_the_drives() {
+        let mut namespace = namespace();
+        let mut controller = controller();
+        controller.oncs.set(1);
+        for shift in [9, 12] {
+            (namespace.lbaf[1].ms, namespace.lbaf[1].lbads) = (8.into(), shift);
+            for dps in [1, 2, 3, 1 << 3 | 1] {
+                namespace.dps = dps;
+                let drive = parse(&controller, &namespace, &[]).unwrap();
+                assert_eq!(drive.block_shift, shift.into());
+                assert_eq!(Some(drive.protection), Protection::of_type(dps & 7));
+                assert!(!drive.can_compare, "the host has no protection information");
+            }
+        }
+    }
+
+    #[test]
+    fn storage_tags_are_refused_if_the_controller_has_them() {
+        let mut namespace = namespace();
+        (namespace.lbaf[1].ms, namespace.dps) = (8.into(), 1);
+        let mut formats = Box::new([0; PAGE]);
+        formats[16] = 32;
+        let mut pages = Pages {
+            controller: page(controller().as_bytes()),
+            namespace: page(namespace.as_bytes()),
+            descriptors: None,
+            formats: Some(formats),
+            limits: None,
+        };
+        assert!(Identified::parse(&pages).is_ok());
+        pages.controller[97] = 0x80;
+        let refused = Identified::parse(&pages).unwrap_err();
+        assert!(refused.contains("storage tags of 32 bits"), "{refused}");
+        pages.formats.as_mut().unwrap()[16] = 0;
+        assert!(Identified::parse(&pages).is_ok());
     }
 
     #[test]

@@ -184,16 +184,17 @@ impl Drive {
     }
 
     pub(super) fn measure(&self) -> io::Result<u64> {
-        let (blocks, shift) = open::measure(&self.file, self.nsid)?;
-        if shift != self.identified.block_shift {
+        let layout = open::measure(&self.file, self.nsid)?;
+        let served = &self.identified;
+        if (layout.shift, layout.protection) != (served.block_shift, served.protection) {
             return Err(io::Error::other(format!(
-                "{} was formatted to blocks of {} bytes: remove the namespace, reload, and add it \
-                 again",
+                "{} was formatted to blocks of {} bytes, or other protection information: remove \
+                 the namespace, reload, and add it again",
                 self.path.display(),
-                1_u64 << shift
+                1_u64 << layout.shift
             )));
         }
-        Ok(blocks << shift)
+        Ok(layout.blocks << layout.shift)
     }
 
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
@@ -243,13 +244,16 @@ impl Drive {
                 let deallocate = deallocate && self.identified.zeroes_deallocate;
                 let Some(most) = self.identified.zeroes_max else {
                     let (blocks, bytes) = self.next(io, u64::from(ZEROES).min(self.piece_bytes));
-                    let command = Command::write(self.nsid, blocks, durable).with(io.hints);
+                    let command = Command::write(self.nsid, blocks, durable)
+                        .with(io.hints)
+                        .moving(self.identified.protection);
                     ring.command(tag, file, &command, Some(ring.zeroes(bytes)), true);
                     return Progress::Pending;
                 };
                 let (blocks, _) = self.next(io, self.bytes(most));
-                let command =
-                    Command::write_zeroes(self.nsid, blocks, deallocate, durable).with(io.hints);
+                let command = Command::write_zeroes(self.nsid, blocks, deallocate, durable)
+                    .with(io.hints)
+                    .inserting(self.identified.protection);
                 ring.command(tag, file, &command, None, true);
             }
             BlockOp::WriteUncorrectable => {
@@ -318,6 +322,7 @@ impl Drive {
     }
 
     fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
+        let protection = self.identified.protection;
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
             let (blocks, bytes) = self.piece(io, done, self.piece_bytes);
@@ -326,7 +331,7 @@ impl Drive {
             match io.op {
                 BlockOp::Write { durable } => {
                     let command = Command::write(self.nsid, blocks, durable).with(io.hints);
-                    ring.command(tag, file, &command, span, true);
+                    ring.command(tag, file, &command.moving(protection), span, true);
                 }
                 BlockOp::Compare => {
                     let command = Command::compare(self.nsid, blocks).with(io.hints);
@@ -334,26 +339,24 @@ impl Drive {
                 }
                 _ => {
                     let command = Command::read(self.nsid, blocks).with(io.hints);
-                    ring.command(tag, file, &command, span, false);
+                    ring.command(tag, file, &command.moving(protection), span, false);
                 }
             }
         }
     }
 
     fn verify(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
+        let protection = self.identified.protection;
         if let Some(most) = self.identified.verify_max {
             let (blocks, _) = self.next(io, self.bytes(most));
-            return ring.command(
-                tag,
-                file,
-                &Command::verify(self.nsid, blocks).with(io.hints),
-                None,
-                false,
-            );
+            let command = Command::verify(self.nsid, blocks).with(io.hints);
+            return ring.command(tag, file, &command.checking(protection), None, false);
         }
         let span = io.memory();
         let (blocks, bytes) = self.next(io, self.piece_bytes.min(span.length.into()));
-        let command = Command::read(self.nsid, blocks).with(io.hints);
+        let command = Command::read(self.nsid, blocks)
+            .with(io.hints)
+            .moving(protection);
         ring.command(tag, file, &command, Some(span.part(0, bytes)), false);
     }
 

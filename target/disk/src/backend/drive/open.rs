@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::identify::{self, Identified, PAGE, Page, Pages};
+use super::identify::{self, Identified, Layout, PAGE, Page, Pages};
 use crate::backend::closing::{Guard, OpenFile, Place};
 use crate::backend::formers::Formers;
 use crate::backend::found::{AdmittedPath, FoundPath};
@@ -109,7 +109,7 @@ fn open_at(
     })
 }
 
-pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
+pub(super) fn measure(file: &File, nsid: u32) -> io::Result<Layout> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
 }
@@ -236,6 +236,7 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
         controller: identify(file, 0, identify::CONTROLLER)?,
         namespace: identify(file, nsid, identify::NAMESPACE)?,
         descriptors: optional(identify(file, nsid, identify::DESCRIPTORS))?,
+        formats: optional(identify(file, nsid, identify::NAMESPACE_NVM))?,
         limits: optional(identify(file, 0, identify::CONTROLLER_NVM))?,
     })
 }

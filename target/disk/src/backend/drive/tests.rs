@@ -5,7 +5,7 @@ use cairn_base::Mapping;
 use super::*;
 use crate::Span;
 use crate::backend::closing::Guard;
-use crate::nvme::{COMMAND_BYTES, Hints, STATUS};
+use crate::nvme::{COMMAND_BYTES, Hints, Protection, STATUS};
 
 const NSID: u32 = 3;
 const TAG: u64 = 9;
@@ -30,6 +30,7 @@ impl Rig {
             identified: Identified {
                 blocks: 1000,
                 block_shift: 12,
+                protection: Protection::default(),
                 names: Names::default(),
                 write_protected: false,
                 preferred: None,
@@ -174,4 +175,73 @@ fn advice_is_one_command_of_the_drive() {
     let expected = Command::advise(NSID, 48, hints).encode(span.addr, 48);
     assert_eq!(rig.last(), expected);
     assert_eq!(rig.end(&mut io, Ok(0)), Progress::Done(Ok(())));
+}
+
+#[test]
+fn each_piece_of_a_protected_namespace_has_its_reference_tag() {
+    let mut rig = Rig::new(None);
+    let buffer = Arc::new(Mapping::anonymous(4 * 4096).unwrap());
+    let whole = Span {
+        buffer: rig.ring.add_buffer(&buffer).unwrap(),
+        addr: buffer.addr(),
+        length: 4 * 4096,
+    };
+    let protection = Protection::of_type(1).unwrap();
+    rig.drive.identified.protection = protection;
+    rig.drive.piece_bytes = 2 * 4096;
+    let first = u64::from(u32::MAX) + 7;
+    let at = |first| Blocks { first, count: 2 };
+    let parts = [0, 2 * 4096].map(|offset| whole.part(offset, 2 * 4096));
+    for op in [BlockOp::Read, BlockOp::Write { durable: true }] {
+        let command = |first| match op {
+            BlockOp::Read => Command::read(NSID, at(first)).moving(protection),
+            _ => Command::write(NSID, at(first), true).moving(protection),
+        };
+        let mut io = BlockIo::new(op, first << 12, 4 * 4096, Some(whole));
+        assert_eq!(rig.begin(&mut io), Progress::Pending);
+        let commands = rig.ring.commands_for_drives();
+        let expected = [(first, parts[0]), (first + 2, parts[1])]
+            .map(|(first, part)| command(first).encode(part.addr, part.length));
+        assert_eq!(commands[commands.len() - 2..], expected, "{op:?}");
+    }
+    rig.drive.identified.verify_max = Some(2);
+    let mut verify = BlockIo::new(BlockOp::Verify, first << 12, 2 * 4096, Some(whole));
+    assert_eq!(rig.begin(&mut verify), Progress::Pending);
+    let command = Command::verify(NSID, at(first)).checking(protection);
+    assert_eq!(rig.last(), command.encode(0, 0));
+    rig.drive.identified.zeroes_max = Some(2);
+    let op = BlockOp::WriteZeroes {
+        deallocate: false,
+        durable: false,
+    };
+    let mut zeroes = BlockIo::new(op, first << 12, 2 * 4096, None);
+    assert_eq!(rig.begin(&mut zeroes), Progress::Pending);
+    let command = Command::write_zeroes(NSID, at(first), false, false).inserting(protection);
+    assert_eq!(rig.last(), command.encode(0, 0));
+}
+
+#[test]
+fn a_drive_without_verify_and_write_zeroes_reads_and_writes_with_protection() {
+    let mut rig = Rig::new(None);
+    let buffer = Arc::new(Mapping::anonymous(8192).unwrap());
+    let span = Span {
+        buffer: rig.ring.add_buffer(&buffer).unwrap(),
+        addr: buffer.addr(),
+        length: 8192,
+    };
+    let protection = Protection::of_type(3).unwrap();
+    rig.drive.identified.protection = protection;
+    let blocks = Blocks { first: 7, count: 2 };
+    let mut verify = BlockIo::new(BlockOp::Verify, 7 << 12, 8192, Some(span));
+    assert_eq!(rig.begin(&mut verify), Progress::Pending);
+    let read = Command::read(NSID, blocks).moving(protection);
+    assert_eq!(rig.last(), read.encode(span.addr, 8192));
+    let op = BlockOp::WriteZeroes {
+        deallocate: true,
+        durable: true,
+    };
+    let mut zeroes = BlockIo::new(op, 7 << 12, 8192, None);
+    assert_eq!(rig.begin(&mut zeroes), Progress::Pending);
+    let write = Command::write(NSID, blocks, true).moving(protection);
+    assert_eq!(rig.last(), write.encode(rig.ring.zeroes(8192).addr, 8192));
 }
