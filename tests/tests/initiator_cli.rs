@@ -28,6 +28,8 @@ mod completion;
 mod files;
 #[path = "initiator_cli/grammar.rs"]
 mod grammar;
+#[path = "initiator_cli/guest.rs"]
+mod guest;
 #[path = "initiator_cli/output.rs"]
 mod output;
 #[path = "initiator_cli/pages.rs"]
@@ -36,6 +38,8 @@ mod pages;
 mod reservations;
 #[path = "initiator_cli/sizes.rs"]
 mod sizes;
+#[path = "initiator_cli/vhost_user.rs"]
+mod vhost_user;
 
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
@@ -52,7 +56,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = helps()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 21] = [
+    let others: [(&str, Test); 24] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -77,6 +81,12 @@ fn main() -> ExitCode {
             files::compare_and_write,
         ),
         ("fio_verifies_an_attached_namespace", attach::verified),
+        ("a_guest_reads_what_it_wrote", vhost_user::requests),
+        (
+            "a_killed_process_loses_no_request_of_a_guest",
+            vhost_user::killed,
+        ),
+        ("a_guest_that_lies_stops_its_queue", vhost_user::liars),
         ("a_closed_stdout_is_no_error", closed::commands),
         ("a_closed_stdout_is_no_error_of_the_target", closed::target),
         ("each_help_ends_quietly_without_a_reader", closed::helps),

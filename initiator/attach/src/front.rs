@@ -30,11 +30,16 @@ pub trait Front {
 
     /// True if no request can follow.
     fn is_over(&self) -> bool;
+
+    /// Takes the description of an error.
+    fn take_failure(&mut self) -> Option<String> {
+        None
+    }
 }
 
 /// Observer of an attached disk.
 pub trait Watch {
-    /// Called with a description of a failed command.
+    /// Called with a description of a failed command, or an error of the front end.
     fn command_failed(&mut self, failure: &str);
 
     /// Called with the index of a path and its event.
@@ -67,7 +72,7 @@ pub fn run<F: Front>(
             front.done(done);
             progress = true;
         }
-        if let Some(failure) = disk.take_failure() {
+        if let Some(failure) = front.take_failure().or_else(|| disk.take_failure()) {
             watch.command_failed(&failure);
         }
         while let Some((path, event)) = disk.paths().take_event() {

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_attach::nbd::{self, Nbd};
+use cairn_attach::vhost_user::{Serial, VhostUser};
 use cairn_attach::{Disk, Front, Limits, Watch, run, ublk};
 use cairn_base::local_socket;
 use cairn_doctor::cli::print_message;
@@ -29,13 +30,17 @@ use super::session::{Found, Where, text};
 /// Time for opening a block device.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+const NO_DEVICE: &str = "a virtual machine has the disk at --socket, and no device here";
+
 /// Driver of the block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Driver {
     /// Linux's ublk driver (ublk_drv), the faster one
     Ublk,
-    /// Linux's NBD client (nbd)
+    /// Linux's NBD client (nbd), or others at --socket
     Nbd,
+    /// A virtual machine of QEMU (vhost-user-blk), at --socket
+    VhostUser,
 }
 
 impl Driver {
@@ -50,16 +55,11 @@ impl Driver {
 
 #[derive(Debug, Args)]
 pub(super) struct Attach {
-    /// Serve clients of NBD at this Unix socket, such as QEMU, instead of making a block device
-    #[arg(long, value_name = "SOCKET")]
+    /// Serve clients at this Unix socket, such as QEMU, instead of making a block device
+    #[arg(long, value_name = "SOCKET", required_if_eq("driver", "vhost-user"))]
     socket: Option<PathBuf>,
-    /// Driver of the block device [default: ublk if the kernel has it, else nbd]
-    #[arg(
-        long = "as",
-        value_enum,
-        value_name = "DRIVER",
-        conflicts_with = "socket"
-    )]
+    /// Driver of the disk [default: ublk if the kernel has it, else or with --socket nbd]
+    #[arg(long = "as", value_enum, value_name = "DRIVER")]
     driver: Option<Driver>,
     /// Number of the block device, such as 0 for /dev/ublkb0 [default: an unused one]. A device left
     /// by a killed process is taken over
@@ -76,6 +76,7 @@ struct Name {
     nqn: Nqn,
     nsid: u32,
     limits: Limits,
+    uuid: u128,
     /// Equal for each process that attaches the namespace.
     identifier: String,
 }
@@ -100,6 +101,7 @@ impl Detach {
         let path = match driver {
             Driver::Ublk => format!("/dev/ublkb{}", self.device),
             Driver::Nbd => format!("/dev/nbd{}", self.device),
+            Driver::VhostUser => return Err(NO_DEVICE.to_owned()),
         };
         if !self.force && !is_free(&path) {
             return Err(format!(
@@ -116,6 +118,7 @@ impl Detach {
             Driver::Nbd => nbd::Device::open(self.device)
                 .and_then(|mut one| one.remove())
                 .map_err(text),
+            Driver::VhostUser => Err(NO_DEVICE.to_owned()),
         }
     }
 }
@@ -139,23 +142,43 @@ fn is_free(path: &str) -> bool {
 impl Attach {
     pub(super) fn run(&self) -> Result<()> {
         let mut watch = Signals::register()?;
-        match (&self.socket, Driver::or_default(self.driver)) {
-            (Some(path), _) => self.serve(path, &mut watch),
-            (None, Driver::Ublk) => self.attach_ublk(&mut watch),
-            (None, Driver::Nbd) => self.attach_nbd(&mut watch),
+        match (&self.socket, self.driver) {
+            (Some(path), None | Some(Driver::Nbd)) => {
+                let nbd = |listener, _: &Name, _: &Disk<_>| Nbd::listening(listener).map_err(text);
+                self.serve(path, &mut watch, nbd)
+            }
+            (Some(path), Some(Driver::VhostUser)) => {
+                let guests = |listener, name: &Name, disk: &Disk<_>| {
+                    VhostUser::listening(listener, name.serial(), disk).map_err(text)
+                };
+                self.serve(path, &mut watch, guests)
+            }
+            (Some(_), Some(Driver::Ublk)) => {
+                Err("ublk has no clients: omit --socket, or --as ublk".to_owned())
+            }
+            (None, driver) => match Driver::or_default(driver) {
+                Driver::Ublk => self.attach_ublk(&mut watch),
+                Driver::Nbd => self.attach_nbd(&mut watch),
+                Driver::VhostUser => Err(NO_DEVICE.to_owned()),
+            },
         }
     }
 
-    fn serve(&self, path: &Path, watch: &mut Signals) -> Result<()> {
-        let (listener, is_left) = listen(path)?;
+    fn serve<F: Front>(
+        &self,
+        path: &Path,
+        watch: &mut Signals,
+        front: impl FnOnce(UnixListener, &Name, &Disk<F::Tag>) -> Result<F>,
+    ) -> Result<()> {
         let (mut disk, name) = self.disk()?;
+        let (listener, is_left) = listen(path)?;
         if is_left {
             // Clients of the killed process repeat their writes at this one.
             disk.paths().doubt_all_blocks();
         }
-        let mut nbd = Nbd::listening(listener).map_err(text)?;
+        let mut front = front(listener, &name, &disk)?;
         name.announce(path);
-        let ended = run(&mut nbd, &mut disk, watch).map_err(text);
+        let ended = run(&mut front, &mut disk, watch).map_err(text);
         let removed = fs::remove_file(path);
         ended?;
         removed.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -238,13 +261,15 @@ impl Attach {
         let uuid = paths
             .namespace()
             .map(|one| u128::from_be_bytes(one.identity.uuid));
-        let identifier = format!("{nqn} {} {:032x}", found.nsid, uuid.unwrap_or(0));
+        let uuid = uuid.unwrap_or(0);
+        let identifier = format!("{nqn} {} {uuid:032x}", found.nsid);
         let is_protected = found.identity.nsattr & 1 != 0;
         let disk = Disk::new(paths, is_protected).map_err(text)?;
         let name = Name {
             nqn,
             nsid: found.nsid,
             limits: disk.limits(),
+            uuid,
             identifier,
         };
         Ok((disk, name))
@@ -275,6 +300,16 @@ fn listen(path: &Path) -> Result<(UnixListener, bool)> {
 }
 
 impl Name {
+    fn serial(&self) -> Serial {
+        let uuid = match self.uuid {
+            0 => Uuid::new_v5(&Uuid::NAMESPACE_URL, self.identifier.as_bytes()).as_u128(),
+            uuid => uuid,
+        };
+        let digits = format!("{uuid:032x}");
+        let serial = digits.as_bytes().first_chunk();
+        *serial.expect("a UUID has 32 digits")
+    }
+
     fn announce(&self, place: &Path) {
         print(&format!(
             "{}: namespace {} of {}, {} bytes in blocks of {}",

@@ -32,6 +32,7 @@ PROGRAM resv-release -a 192.0.2.1 -n nqn.2024-01.com.example:disk --crkey 0xa1 -
 PROGRAM resv-report -a 192.0.2.1 -n nqn.2024-01.com.example:disk --eds
 PROGRAM copy -a 192.0.2.1 -n nqn.2024-01.com.example:disk --slbs 0,64 --blocks 7,7 --sdlba 128 --destroy-data
 PROGRAM attach -a 192.0.2.1 -n nqn.2024-01.com.example:disk --socket disk.sock & until test -S disk.sock; do sleep 1; done; kill $!
+PROGRAM attach -a 192.0.2.1 -n nqn.2024-01.com.example:disk --as vhost-user --socket disk.sock & until test -S disk.sock; do sleep 1; done; kill $!
 PROGRAM detach --device 9999 --as nbd || echo \"exit code $?: no such device\"
 PROGRAM bench -a 192.0.2.1 -n nqn.2024-01.com.example:disk --rw=randread --bs=4k --iodepth=32 --runtime=2 --time_based
 PROGRAM bench -a 192.0.2.1 -n nqn.2024-01.com.example:disk --destroy-data --rw=randrw --bs=4k --iodepth=16 --size=16m --verify=crc32c --output-format=json

@@ -7,13 +7,12 @@ use libtest_mimic::Failed;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-const SOCKET: &str = "disk.sock";
+pub(super) const SOCKET: &str = "disk.sock";
 
-struct Attached(Child);
+pub(super) struct Attached(Child);
 
 impl Attached {
-    fn start(bench: &Bench) -> Self {
-        let line = attach_line();
+    pub(super) fn start(bench: &Bench, line: &str) -> Self {
         let mut child = bench
             .command(&format!("exec {line}"))
             .stdout(Stdio::piped())
@@ -29,7 +28,7 @@ impl Attached {
         Self(child)
     }
 
-    fn signal(&mut self, signal: &str) -> std::process::ExitStatus {
+    pub(super) fn signal(&mut self, signal: &str) -> std::process::ExitStatus {
         let killed = Command::new("kill")
             .args([signal, &self.0.id().to_string()])
             .status();
@@ -45,7 +44,7 @@ impl Drop for Attached {
     }
 }
 
-fn attach_line() -> String {
+pub(super) fn attach_line() -> String {
     format!(
         "cairn-initiator attach -a {EXAMPLE_ADDRESS} -n {NQN} --provider soft -k 1 --socket {SOCKET}"
     )
@@ -63,7 +62,7 @@ pub(crate) fn verified() -> Result<(), Failed> {
         return Ok(());
     }
     let bench = Bench::new();
-    let mut attached = Attached::start(&bench);
+    let mut attached = Attached::start(&bench, &attach_line());
     bench.succeed(&fio("--rw=randrw --bsrange=512-1m"))?;
     bench.succeed(&fio("--rw=write --bs=64k --do_verify=0"))?;
 
@@ -75,7 +74,7 @@ pub(crate) fn verified() -> Result<(), Failed> {
     );
 
     attached.signal("-KILL");
-    let mut next = Attached::start(&bench);
+    let mut next = Attached::start(&bench, &attach_line());
     bench.succeed(&fio("--rw=read --bs=64k"))?;
     bench.succeed(&fio("--rw=randrw --bs=4k --number_ios=500"))?;
     assert!(next.signal("-TERM").success());
