@@ -13,6 +13,8 @@ use super::scenario::{NvmeNamespace, Options};
 /// Image of a scenario's second disk, deleted with the machine.
 const DISK_IMAGE: &str = "disk.raw";
 
+const VHOST_USER_SOCKET: &str = "disk.sock";
+
 const NVME_BYTES: u32 = 8 << 20;
 
 const PROTECTION_BYTES: u32 = 8;
@@ -83,6 +85,9 @@ pub(crate) fn command(
             physical,
         );
     }
+    if options.vhost_user {
+        add_vhost_user(&mut qemu, &options.mem, shares.out);
+    }
     add_nvme(&mut qemu, &options.nvme, shares.out)?;
     add_share(&mut qemu, "tests", shares.tests, "readonly=on,");
     add_share(&mut qemu, "programs", shares.programs, "readonly=on,");
@@ -109,6 +114,15 @@ fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str, physical:
         "-device",
         &format!("virtio-blk-pci,drive={id},physical_block_size={physical}"),
     ]);
+}
+
+fn add_vhost_user(qemu: &mut Command, mem: &str, out: &Path) {
+    let memory = format!("memory-backend-memfd,id=shared,share=on,size={mem}");
+    qemu.args(["-object", &memory, "-machine", "memory-backend=shared"]);
+    let socket = escape_commas(&out.join(VHOST_USER_SOCKET));
+    let socket = format!("socket,id=served,path={socket},reconnect=1");
+    let device = "vhost-user-blk-pci,chardev=served";
+    qemu.args(["-chardev", &socket, "-device", device]);
 }
 
 fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) -> Result<()> {

@@ -122,6 +122,7 @@ pub(crate) struct Options {
     /// Namespaces of an NVMe drive, from NSID 1. Without namespaces, the guest has no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     pub(crate) network: Network,
+    pub(crate) vhost_user: bool,
     pub(crate) timeout_s: u64,
     /// Whether process 1 of the guest is systemd, without which the guest cannot reboot.
     pub(crate) systemd: bool,
@@ -138,6 +139,7 @@ impl Options {
             disk_physical: 512,
             nvme: Vec::new(),
             network: Network::None,
+            vhost_user: false,
             timeout_s: 300,
             systemd: false,
             counted: false,
@@ -236,6 +238,7 @@ impl Scenario {
                 let beside = self.name.clone();
                 self.options.network = Network::Tap { beside };
             }
+            None if option == "vhost-user" => self.options.vhost_user = true,
             None if option == "packages" => self.packages = true,
             None if option == "spdk-client" => self.spdk_client = true,
             None if option == "systemd" => self.options.systemd = true,
@@ -247,7 +250,7 @@ impl Scenario {
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, disk-physical=BYTES, \
                  nvme=NAMESPACE,NAMESPACE, timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
-                 network=tap, packages, spdk-client, systemd, counted, live, by-name, main and aarch64 are known"
+                 network=tap, vhost-user, packages, spdk-client, systemd, counted, live, by-name, main and aarch64 are known"
             ),
         }
         Ok(())
@@ -349,7 +352,7 @@ mod tests {
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G disk-physical=4096 timeout=60 live\n\
-                    # vm: programs=a,b examples=c tests=d network=tap packages spdk-client systemd counted nvme=512,4096-pi3,zoned\n\n\
+                    # vm: programs=a,b examples=c tests=d network=tap vhost-user packages spdk-client systemd counted nvme=512,4096-pi3,zoned\n\n\
                     # vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
@@ -363,6 +366,7 @@ mod tests {
                 NvmeNamespace::Zoned,
             ],
             network: Network::Tap { beside: "x".into() },
+            vhost_user: true,
             timeout_s: 60,
             systemd: true,
             counted: true,
