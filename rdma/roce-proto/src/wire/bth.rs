@@ -11,6 +11,14 @@ pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
     field::put(packet, PKEY_AT, &pkey.bits().to_be_bytes());
 }
 
+/// Returns the DestQP of a packet, or `None` if its BTH is incomplete.
+#[must_use]
+#[inline]
+pub fn dest_qpn(packet: &[u8]) -> Option<u32> {
+    let b = packet.first_chunk::<{ Bth::LEN }>()?;
+    Some(field::u24(b, 5))
+}
+
 /// Base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
@@ -61,7 +69,10 @@ impl Bth {
 impl Header for Bth {
     const LEN: usize = 12;
 
-    fn read(b: &[u8]) -> Self {
+    #[inline]
+    fn read(bytes: &[u8]) -> Self {
+        // The constant length saves a check for each field.
+        let b: &[u8; Self::LEN] = bytes.first_chunk().expect("the length is LEN");
         Self {
             opcode: b[0],
             solicited: b[1] & 0x80 != 0,
@@ -77,7 +88,9 @@ impl Header for Bth {
         }
     }
 
+    #[inline]
     fn write(&self, out: &mut [u8]) {
+        let out: &mut [u8; Self::LEN] = out.first_chunk_mut().expect("the length is LEN");
         out[0] = self.opcode;
         out[1] = u8::from(self.solicited) << 7
             | u8::from(self.mig_req) << 6

@@ -160,6 +160,22 @@ impl Opcode {
         )
     }
 
+    /// True for packets with no other header than the BTH.
+    #[must_use]
+    pub const fn is_bare(self) -> bool {
+        matches!(
+            self,
+            Self::SendFirst
+                | Self::SendMiddle
+                | Self::SendLast
+                | Self::SendOnly
+                | Self::WriteMiddle
+                | Self::WriteLast
+                | Self::ReadResponseMiddle
+                | Self::Cnp
+        )
+    }
+
     /// True for unreliable datagrams.
     #[must_use]
     pub const fn is_datagram(self) -> bool {
@@ -217,5 +233,21 @@ impl Opcode {
     #[must_use]
     pub const fn has_ieth(self) -> bool {
         matches!(self, Self::SendLastInv | Self::SendOnlyInv)
+    }
+}
+
+#[test]
+fn bare_packets_have_no_other_header() {
+    for &opcode in Opcode::ALL {
+        let others = [
+            opcode.has_deth(),
+            opcode.has_reth(),
+            opcode.has_aeth(),
+            opcode.has_atomic_eth(),
+            opcode.has_atomic_ack_eth(),
+            opcode.has_immdt(),
+            opcode.has_ieth(),
+        ];
+        assert_eq!(opcode.is_bare(), !others.contains(&true), "{opcode:?}");
     }
 }

@@ -82,27 +82,47 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// [`Malformed`]: the caller drops the packet without an answer.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (bth, mut rest) = Bth::parse(bytes).ok_or(Malformed::Short)?;
         if bth.version != 0 {
             return Err(Malformed::Version);
         }
         let opcode = Opcode::from_code(bth.opcode).ok_or(Malformed::Opcode(bth.opcode))?;
-        let this = Self {
-            bth,
-            opcode,
-            deth: take(opcode.has_deth(), &mut rest)?,
-            reth: take(opcode.has_reth(), &mut rest)?,
-            aeth: take(opcode.has_aeth(), &mut rest)?,
-            atomic: take(opcode.has_atomic_eth(), &mut rest)?,
-            atomic_ack: take(opcode.has_atomic_ack_eth(), &mut rest)?,
-            immediate: take(opcode.has_immdt(), &mut rest)?,
-            ieth: take(opcode.has_ieth(), &mut rest)?,
-            payload: &[],
-        };
+        let mut this = Self::new(opcode, bth.dest_qpn, bth.psn);
+        this.bth = bth;
+        if !opcode.is_bare() {
+            this.parse_headers(&mut rest)?;
+        }
         let length = rest.len().checked_sub(usize::from(bth.pad));
-        let payload = &rest[..length.ok_or(Malformed::Short)?];
-        Ok(Self { payload, ..this })
+        this.payload = &rest[..length.ok_or(Malformed::Short)?];
+        Ok(this)
+    }
+
+    fn parse_headers(&mut self, rest: &mut &[u8]) -> Result<(), Malformed> {
+        let opcode = self.opcode;
+        if opcode.has_reth() {
+            self.reth = Some(take(rest)?);
+        }
+        if opcode.has_aeth() {
+            self.aeth = Some(take(rest)?);
+        }
+        if opcode.has_ieth() {
+            self.ieth = Some(take(rest)?);
+        }
+        if opcode.has_deth() {
+            self.deth = Some(take(rest)?);
+        }
+        if opcode.has_atomic_eth() {
+            self.atomic = Some(take(rest)?);
+        }
+        if opcode.has_atomic_ack_eth() {
+            self.atomic_ack = Some(take(rest)?);
+        }
+        if opcode.has_immdt() {
+            self.immediate = Some(take(rest)?);
+        }
+        Ok(())
     }
 
     /// Writes headers, payload and pad to `out`, and returns the length in bytes.
@@ -116,6 +136,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Writes the headers for `payload_len` payload bytes, and returns the length in bytes.
+    #[inline]
     pub fn emit_headers(&self, payload_len: usize, out: &mut [u8]) -> usize {
         let room = out.len();
         let bth = Bth {
@@ -146,13 +167,10 @@ pub const fn pad_of(payload_len: usize) -> usize {
     payload_len.wrapping_neg() & 3
 }
 
-fn take<H: Header>(present: bool, rest: &mut &[u8]) -> Result<Option<H>, Malformed> {
-    if !present {
-        return Ok(None);
-    }
+fn take<H: Header>(rest: &mut &[u8]) -> Result<H, Malformed> {
     let (header, after) = H::parse(rest).ok_or(Malformed::Short)?;
     *rest = after;
-    Ok(Some(header))
+    Ok(header)
 }
 
 fn put<'a, H: Header>(header: Option<&H>, out: &'a mut [u8]) -> &'a mut [u8] {

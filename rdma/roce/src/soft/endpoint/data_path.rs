@@ -11,7 +11,7 @@ use crate::phy::batch::Sharing;
 use crate::phy::receive::{ENOUGH, Received};
 use crate::phy::socket::FlowKey;
 use cairn_roce_proto::qp::is_first_request;
-use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
+use cairn_roce_proto::wire::{Opcode, Packet, bth};
 
 /// Maximum packets that a queue pair sends before the next queue pair may send: four super-packets
 /// of 15 full packets.
@@ -34,11 +34,8 @@ impl SoftEndpoint {
             self.counters.rcvd_datagrams += count as u64;
             // Connection events must be handled before packets of the connection.
             self.take_connection_events(now);
-            for datagram in 0..count {
-                for received in receiver.packets(datagram) {
-                    self.handle(&received, now);
-                }
-            }
+            let packets = (0..count).flat_map(|datagram| receiver.packets(datagram));
+            self.handle_all(packets, now);
             let is_enough = self.counters.rcvd_bytes - before >= ENOUGH as u64 / 2;
             if is_enough || !receiver.has_more() {
                 break;
@@ -51,35 +48,59 @@ impl SoftEndpoint {
         self.receiver = Some(receiver);
     }
 
+    /// Handles packets, and updates a queue pair's timer once for its successive packets.
+    fn handle_all<'a>(&mut self, packets: impl Iterator<Item = Received<'a>>, now: Instant) {
+        let mut active = None;
+        for received in packets {
+            let Some(id) = self.handle_one(&received, now) else {
+                continue;
+            };
+            if let Some(last) = active.replace(id).filter(|last| *last != id) {
+                self.after_activity(last);
+            }
+        }
+        if let Some(last) = active {
+            self.after_activity(last);
+        }
+    }
+
     pub(super) fn handle(&mut self, received: &Received<'_>, now: Instant) {
-        let Some((bth, _)) = Bth::parse(received.bytes) else {
+        self.handle_all(std::iter::once(*received), now);
+    }
+
+    /// Handles a packet. Returns its queue pair if [`Self::after_activity`] must follow, because
+    /// nothing is sent.
+    fn handle_one(&mut self, received: &Received<'_>, now: Instant) -> Option<QpId> {
+        let Some(dest_qpn) = bth::dest_qpn(received.bytes) else {
             self.counters.rx_malformed += 1;
-            return;
+            return None;
         };
         let headers = received.headers;
-        let found = self.slots.by_qpn(bth.dest_qpn);
+        let found = self.slots.by_qpn(dest_qpn);
         let known = found.filter(|(_, entry)| {
             entry.flow.remote == headers.source.ip() && entry.flow.local == headers.local
         });
         let Some((id, entry)) = known else {
-            return self.hand_over(received);
+            self.hand_over(received);
+            return None;
         };
         let Some(qp) = &mut entry.qp else {
-            return self.handle_early(id, received, now);
+            self.handle_early(id, received, now);
+            return None;
         };
         let opened = self
             .checker
             .open(&headers.route, received.index, received.bytes);
         let Some(transport) = opened else {
             self.counters.rx_icrc_encapsulated += 1;
-            return;
+            return None;
         };
         if let Some(capture) = &self.device.options.capture {
             capture.received(received);
         }
         let Ok(packet) = Packet::parse(transport) else {
             self.counters.rx_malformed += 1;
-            return;
+            return None;
         };
         self.counters.rcvd_pkts += 1;
         self.counters.rcvd_bytes += transport.len() as u64;
@@ -104,9 +125,10 @@ impl SoftEndpoint {
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
         }
-        if broken || !sends {
+        if broken {
             self.after_activity(id);
         }
+        (!broken && !sends).then_some(id)
     }
 
     /// Handles a packet of a half-open connection. The peer's first request completes the
@@ -190,9 +212,7 @@ impl SoftEndpoint {
         }
         let mut packets = std::mem::take(&mut self.handed);
         self.device.relays.take(self.index, &mut packets);
-        for received in packets.iter() {
-            self.handle(&received, now);
-        }
+        self.handle_all(packets.iter(), now);
         packets.clear();
         self.handed = packets;
         Mapping::fence();

@@ -4,7 +4,7 @@
 //! is. This endpoint therefore reads its own socket, and then all sockets not read lately.
 
 use cairn_roce_proto::time::Instant;
-use cairn_roce_proto::wire::{Bth, Header};
+use cairn_roce_proto::wire::bth;
 
 use super::super::device::INDEX_SHIFT;
 use super::super::manager::DATAGRAMS_MAX;
@@ -46,8 +46,8 @@ impl SoftEndpoint {
             handled += count;
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {
-                    let bth = Bth::parse(received.bytes);
-                    if bth.is_some_and(|(bth, _)| bth.dest_qpn >> INDEX_SHIFT == self.index) {
+                    let dest_qpn = bth::dest_qpn(received.bytes);
+                    if dest_qpn.is_some_and(|number| number >> INDEX_SHIFT == self.index) {
                         self.handle(&received, now);
                     } else {
                         self.pass_on(&received);
