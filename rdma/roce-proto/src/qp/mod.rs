@@ -11,6 +11,7 @@ mod question;
 mod requester;
 mod responder;
 mod rtt;
+mod train;
 pub mod work;
 
 use crate::time::Instant;
@@ -295,6 +296,42 @@ impl Qp {
         let length = self.write_next(now, out, cx)?;
         bth::set_pkey(out, self.pkey);
         Some(length)
+    }
+
+    /// Writes packets that follow a middle packet and differ only in PSN and payload, one into each
+    /// `stride` bytes of `out`: packet and room for the ICRC. Returns their number.
+    pub fn poll_train(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        stride: usize,
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let busy = self.owes_cnp || self.question.is_due() || self.pacer.is_active();
+        if busy || self.held || self.broken {
+            return 0;
+        }
+        let waits = self.responder.can_wait();
+        let count = if waits || !self.responder.has_to_send() {
+            let limit = if waits {
+                PASSING.saturating_sub(self.passed)
+            } else {
+                u32::MAX
+            };
+            let room = out.len().min(limit as usize * stride);
+            let room = &mut out[..room];
+            let count = self.requester.poll_train(self.pkey, room, stride, cx);
+            self.passed += if waits { count as u32 } else { 0 };
+            count
+        } else {
+            let count = self.responder.poll_train(self.pkey, out, stride, cx);
+            self.passed = if count > 0 { 0 } else { self.passed };
+            count
+        };
+        if count > 0 {
+            self.pacer.sent(0, now);
+        }
+        count
     }
 
     fn write_next(&mut self, now: Instant, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {

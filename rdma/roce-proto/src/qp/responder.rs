@@ -5,10 +5,11 @@ mod response;
 use alloc::collections::VecDeque;
 use core::cmp::Ordering;
 
-use cairn_rdma::{Access, Completion, CompletionKind, RecvWork, WorkStatus};
+use cairn_rdma::{Access, Completion, CompletionKind, PKey, RecvWork, WorkStatus};
 
 use super::answered::AnsweredReads;
 use super::congestion::Pacer;
+use super::train::Train;
 use super::{Context, Joined, QpConfig, psn};
 use crate::time::Instant;
 use crate::wire::{AtomicAckEth, NakCode, Opcode, Packet, Reth, Syndrome};
@@ -453,6 +454,25 @@ impl Responder {
             )
         };
         self.responses.front().is_some_and(is_ack)
+    }
+
+    /// Writes middle packets of the READ response that is being sent, and returns their number.
+    pub(super) fn poll_train(
+        &mut self,
+        pkey: PKey,
+        out: &mut [u8],
+        stride: usize,
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let Some(Response::Read(response)) = self.responses.front_mut() else {
+            return 0;
+        };
+        let opcode = Opcode::ReadResponseMiddle;
+        let train = Train::new(opcode, self.dest_qpn, pkey, self.mtu);
+        if train.stride() != stride {
+            return 0;
+        }
+        response.emit_train(train, self.mtu, out, cx)
     }
 
     pub(super) fn poll_transmit(

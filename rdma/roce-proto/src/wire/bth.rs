@@ -5,10 +5,16 @@ use cairn_rdma::PKey;
 use super::{Header, field};
 
 const PKEY_AT: usize = 2;
+const PSN_AT: usize = 9;
 
 /// Sets the P_Key of a written packet.
 pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
     field::put(packet, PKEY_AT, &pkey.bits().to_be_bytes());
+}
+
+/// Sets the PSN of a written packet.
+pub fn set_psn(packet: &mut [u8], psn: u32) {
+    field::put_u24(packet, PSN_AT, psn);
 }
 
 /// Returns the DestQP of a packet, or `None` if its BTH is incomplete.
@@ -84,7 +90,7 @@ impl Header for Bth {
             becn: b[4] & 0x40 != 0,
             dest_qpn: field::u24(b, 5),
             ack_req: b[8] & 0x80 != 0,
-            psn: field::u24(b, 9),
+            psn: field::u24(b, PSN_AT),
         }
     }
 
@@ -100,6 +106,6 @@ impl Header for Bth {
         out[4] = u8::from(self.fecn) << 7 | u8::from(self.becn) << 6;
         field::put_u24(out, 5, self.dest_qpn);
         out[8] = u8::from(self.ack_req) << 7;
-        field::put_u24(out, 9, self.psn);
+        field::put_u24(out, PSN_AT, self.psn);
     }
 }

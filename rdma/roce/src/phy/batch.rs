@@ -125,6 +125,45 @@ impl Batch {
         is_joined
     }
 
+    /// Returns room for up to `limit` packets that join the super-packet of the queue pair's last
+    /// packet, and the bytes of each with its ICRC. They must have the length of that packet.
+    pub(super) fn train_room(
+        &mut self,
+        place: &BatchPosition,
+        limit: usize,
+    ) -> Option<(&mut [u8], usize)> {
+        let is_current = place.batch == self.number;
+        let group = self.groups.get(place.group).filter(|_| is_current)?;
+        let stride = group.segment;
+        let packets = usize::from(MAX_SEGMENTS - group.count);
+        let bytes = MAX_BYTES.saturating_sub(group.length) / stride;
+        let room = BYTES.saturating_sub(self.used + SPARE * MAX_LEN) / stride;
+        let count = limit.min(packets).min(bytes).min(room);
+        let fits = !group.closed && self.pieces.len() < PIECES;
+        let room = &mut self.bytes[self.used..][..count * stride];
+        (fits && count > 0).then_some((room, stride))
+    }
+
+    /// Adds `count` packets of [`Self::train_room`] and their ICRCs.
+    pub(super) fn add_train(&mut self, count: usize, place: &BatchPosition) {
+        for _ in 0..count {
+            let Group {
+                count,
+                route,
+                segment,
+                ..
+            } = &self.groups[place.group];
+            let (room, segment) = (&mut self.bytes[self.used..], *segment);
+            icrc::seal(
+                route,
+                Identity::of_segment(*count),
+                room,
+                segment - ICRC_LEN,
+            );
+            self.append(place.group, segment);
+        }
+    }
+
     /// True if the complete super-packets should be sent before this packet is added.
     pub(super) fn is_due(
         &self,
@@ -377,6 +416,30 @@ mod tests {
     }
 
     #[test]
+    fn a_train_joins_the_packet_before_it() {
+        let mut batch = Batch::new();
+        let (mut one, other) = (Sends::new(1, 7), Sends::new(2, 7));
+        assert!(batch.train_room(&other.place, 3).is_none());
+        one.send(&mut batch, 4096, Sharing::Others);
+        one.send(&mut batch, 28, Sharing::Others);
+        one.send(&mut batch, 4096, Sharing::Others);
+        let (room, stride) = batch.train_room(&one.place, 3).unwrap();
+        assert_eq!((room.len(), stride), (3 * stride, 4096 + ICRC_LEN));
+        room.fill(9);
+        batch.add_train(2, &one.place);
+        let full = [(1, 4096), (9, 4096), (9, 4096)].to_vec();
+        assert_eq!(
+            seen(&batch),
+            [[(1, 4096)].to_vec(), [(1, 28)].to_vec(), full]
+        );
+        let (room, _) = batch.train_room(&one.place, 100).unwrap();
+        assert_eq!(room.len() / stride, MAX_BYTES / stride - 3);
+        one.send(&mut batch, 28, Sharing::Alone);
+        assert!(batch.train_room(&one.place, 3).is_none());
+        assert_sealed(&batch);
+    }
+
+    #[test]
     fn what_leaves_is_sealed_for_its_place() {
         let mut batch = Batch::new();
         let mut queue_pairs = [1, 2, 3].map(|name| Sends::new(name, 7));
@@ -384,6 +447,10 @@ mod tests {
             queue_pair.send(&mut batch, 64, Sharing::Others);
             queue_pair.send(&mut batch, 28, Sharing::Others);
         }
+        assert_sealed(&batch);
+    }
+
+    fn assert_sealed(batch: &Batch) {
         let flow = flow(7);
         let route = Version::V2.route(SocketAddr::new(flow.local, 7), flow.remote);
         for (_, index, packet) in batch.packets() {

@@ -165,6 +165,21 @@ impl Sender {
         self.batch.add(flow, self.version, length, place, joins)
     }
 
+    /// Returns [`Batch::train_room`] if packets to `remote` may share super-packets.
+    pub(crate) fn train_room(
+        &mut self,
+        remote: IpAddr,
+        place: &BatchPosition,
+        limit: usize,
+    ) -> Option<(&mut [u8], usize)> {
+        let joins = self.offload.is_for(remote);
+        self.batch.train_room(place, limit).filter(|_| joins)
+    }
+
+    pub(crate) fn commit_train(&mut self, count: usize, place: &BatchPosition) {
+        self.batch.add_train(count, place);
+    }
+
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.batch.is_empty()

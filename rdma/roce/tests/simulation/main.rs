@@ -291,15 +291,42 @@ fn transmit(
     now: Instant,
     network: &mut Network<Instant, Datagram>,
 ) {
-    let mut packet = [0; packet::MAX_LEN];
-    while let Some(length) = ends[from].with(|qp, cx| qp.poll_transmit(now, &mut packet, cx)) {
-        let sealed = icrc::seal(&route(from), Identity::of_segment(0), &mut packet, length);
+    let mut send = |packet: &mut [u8], length| {
+        let sealed = icrc::seal(&route(from), Identity::of_segment(0), packet, length);
         let datagram = Datagram {
             to: 1 - from,
             bytes: packet[..sealed].to_vec(),
         };
         network.send(now, datagram);
+    };
+    let mut packet = [0; packet::MAX_LEN];
+    while let Some(length) = ends[from].with(|qp, cx| qp.poll_transmit(now, &mut packet, cx)) {
+        let opcode = packet[0];
+        send(&mut packet, length);
+        for packet in
+            train(&mut ends[from], now, opcode, length, 3).chunks_mut(length + packet::ICRC_LEN)
+        {
+            send(packet, length);
+        }
     }
+}
+
+/// Returns up to `limit` packets that follow a middle packet, with room for their ICRCs.
+fn train(end: &mut End, now: Instant, opcode: u8, length: usize, limit: usize) -> Vec<u8> {
+    let middle = [
+        Opcode::SendMiddle,
+        Opcode::WriteMiddle,
+        Opcode::ReadResponseMiddle,
+    ];
+    let middle = middle.map(Opcode::code);
+    if !middle.contains(&opcode) {
+        return Vec::new();
+    }
+    let stride = length + packet::ICRC_LEN;
+    let mut room = vec![0; limit * stride];
+    let count = end.with(|qp, cx| qp.poll_train(now, &mut room, stride, cx));
+    room.truncate(count * stride);
+    room
 }
 
 fn exchange(seed: u64) {

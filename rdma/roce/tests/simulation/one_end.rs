@@ -73,6 +73,44 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
 }
 
 #[test]
+fn trains_are_the_packets_that_leave_singly() {
+    let now = Instant::START;
+    let config = QpConfig {
+        mtu: 256,
+        ..configs(&mut Random::new(1))[0]
+    };
+    let sent = |limit: usize| {
+        let mut end = End::new(&config, now);
+        let bytes: Vec<u8> = (0..60_000_u32).map(|at| (at % 251) as u8).collect();
+        end.mapping.write(LOCAL as usize, &bytes);
+        let remote = RemoteBuffer { addr: 0, rkey: 7 };
+        let work = SendWork {
+            op: Operation::Write(remote),
+            sges: end.sge(LOCAL, bytes.len() as u64).into(),
+            ..end.send(1, true)
+        };
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        let (mut out, mut packets) = ([0; packet::MAX_LEN], Vec::new());
+        for _ in 0..2 {
+            while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+                packets.push(out[..length].to_vec());
+                let more = train(&mut end, now, out[0], length, limit);
+                let more = more.chunks(length + packet::ICRC_LEN);
+                packets.extend(more.map(|packet| packet[..length].to_vec()));
+            }
+            let last = Packet::parse(packets.last().unwrap()).unwrap().bth.psn;
+            end.with(|qp, cx| qp.handle_packet(&acknowledgement(last), false, now, cx));
+        }
+        packets
+    };
+    let singly = sent(0);
+    assert_eq!(singly.len(), 60_000_usize.div_ceil(256));
+    for limit in [1, 3, 14, 100] {
+        assert!(sent(limit) == singly, "trains of {limit}");
+    }
+}
+
+#[test]
 fn a_late_peer_is_not_sent_everything_twice() {
     let mut now = Instant::START;
     let [config, _] = configs(&mut Random::new(3));

@@ -1,9 +1,10 @@
 use crate::time::Instant;
 
-use cairn_rdma::{Operation, WorkStatus};
+use cairn_rdma::{Operation, PKey, WorkStatus};
 
 use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
+use crate::qp::train::Train;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
 /// Maximum packets between two acknowledgement requests.
@@ -46,6 +47,46 @@ impl Requester {
             self.progress_at = now;
         }
         Some(length)
+    }
+
+    /// Writes middle packets of a message that has begun, one into each `stride` bytes of `out`, and
+    /// returns their number. None of them requests an acknowledgement.
+    pub(in crate::qp) fn poll_train(
+        &mut self,
+        pkey: PKey,
+        out: &mut [u8],
+        stride: usize,
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let entry = self.queue.get(self.cursor);
+        let begun = entry.filter(|entry| {
+            entry.fault.is_none() && !is_read(&entry.work) && self.next > entry.first
+        });
+        let Some(entry) = begun else {
+            return 0;
+        };
+        let opcode = segment_opcode(&entry.work.op, false, false);
+        let mut train = Train::new(opcode, self.dest_qpn, pkey, self.mtu);
+        if self.broken || self.not_ready_until.is_some() || train.stride() != stride {
+            return 0;
+        }
+        let window = self.unacked + self.window.packets();
+        // The packet at the end would be a last one, or request an acknowledgement.
+        let end = entry.end().min(window).min(self.ack_requested + ACK_EVERY) - 1;
+        let left = end.saturating_sub(self.next) as usize;
+        let (sges, mtu) = (entry.work.sges.as_slice(), u64::from(self.mtu));
+        let before = self.next;
+        for room in out.chunks_exact_mut(stride).take(left) {
+            let offset = (self.next - entry.first) * mtu;
+            let payload = train.begin(psn::to_wire(self.next), room);
+            if cx.memory.gather(sges, offset, payload).is_err() {
+                break;
+            }
+            cx.memory.prefetch_gather(sges, offset + mtu, mtu);
+            self.next += 1;
+        }
+        self.sent = self.sent.max(self.next);
+        (self.next - before) as usize
     }
 
     pub(super) fn may_send(&self, index: usize, sequence: u64) -> bool {

@@ -1,6 +1,7 @@
 use cairn_rdma::Access;
 
 use crate::qp::memory::Refused;
+use crate::qp::train::Train;
 use crate::qp::{Context, psn};
 use crate::wire::{Aeth, Opcode, Packet, Reth, Syndrome};
 
@@ -87,6 +88,39 @@ impl ReadResponse {
         out[end..end + pad].fill(0);
         self.left += 1;
         Ok(end + pad)
+    }
+}
+
+impl ReadResponse {
+    /// Writes middle packets of a response that has begun, one into each `stride` bytes of `out`,
+    /// and returns their number.
+    pub(super) fn emit_train(
+        &mut self,
+        mut train: Train,
+        mtu: u32,
+        out: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let before = self.left;
+        let left = if before > 0 {
+            self.packets - 1 - before
+        } else {
+            0
+        };
+        for room in out.chunks_exact_mut(train.stride()).take(left as usize) {
+            let offset = self.left * u64::from(mtu);
+            let va = self.reth.va.wrapping_add(offset);
+            let payload = train.begin(psn::to_wire(self.first + self.left), room);
+            let (rkey, right) = (self.reth.rkey, Access::REMOTE_READ);
+            if cx.memory.read(rkey, va, payload, right).is_err() {
+                break;
+            }
+            let after = (u64::from(self.reth.dma_len) - offset - u64::from(mtu)).min(mtu.into());
+            let next = va.wrapping_add(mtu.into());
+            cx.memory.prefetch(rkey, next, after, right);
+            self.left += 1;
+        }
+        (self.left - before) as usize
     }
 }
 

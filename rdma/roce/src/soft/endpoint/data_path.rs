@@ -17,6 +17,11 @@ use cairn_roce_proto::wire::{Opcode, Packet, bth};
 /// of 15 full packets.
 const BURST: usize = 60;
 const BATCHES: usize = 4;
+/// Opcodes of packets that more packets of the same size often follow.
+const MIDDLE: [u8; 2] = [
+    Opcode::WriteMiddle.code(),
+    Opcode::ReadResponseMiddle.code(),
+];
 
 impl SoftEndpoint {
     pub(super) fn receive(&mut self, now: Instant) {
@@ -274,6 +279,20 @@ impl SoftEndpoint {
                     qp.leaves_joined(opcode);
                 }
                 sent += 1;
+                let remote = entry.flow.remote;
+                if MIDDLE.contains(&opcode)
+                    && let Some((room, stride)) =
+                        self.sender.train_room(remote, place, BURST - sent)
+                {
+                    let count = qp.poll_train(now, room, stride, &mut cx);
+                    cx.counters.sent_pkts += count as u64;
+                    cx.counters.sent_bytes += (count * length) as u64;
+                    self.sender.commit_train(count, place);
+                    if count > 0 {
+                        qp.leaves_joined(opcode);
+                    }
+                    sent += count;
+                }
             }
             if sent == BURST {
                 self.make_ready(id);
