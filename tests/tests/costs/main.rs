@@ -1,13 +1,15 @@
 //! Cost of reads and writes at the target, independent of the machine's load.
 //!
 //! callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`) and counts only the
-//! target's instructions. The cost of target logic excludes the provider ([`Endpoint`]). A change
-//! that reduces a cost lowers its limit in [`BOUNDS`]. A commit that raises a limit explains why.
+//! target's instructions; [`ends`] also counts the host's. The cost of target logic excludes the
+//! provider ([`Endpoint`]). A change that reduces a cost lowers its limit in [`BOUNDS`]. A commit
+//! that raises a limit explains why.
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
 mod attacked;
 mod callgrind;
+mod ends;
 mod images;
 mod paths;
 
@@ -415,6 +417,10 @@ impl Counted {
     }
 
     fn run(program: &PathBuf, bounds: &Bounds, more: &[&str]) -> Self {
+        Self::run_end("target", program, bounds, more)
+    }
+
+    fn run_end(end: &str, program: &PathBuf, bounds: &Bounds, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
         let file = folder.path().join("counts");
         let mut valgrind = Command::new("valgrind");
@@ -423,7 +429,7 @@ impl Counted {
             .arg(format!("--callgrind-out-file={}", file.display()))
             .args(["--compress-strings=no", "--compress-pos=no"])
             .args(["--collect-bus=yes", "--collect-systime=yes"])
-            .arg("--toggle-collect=*counted::target_turn*")
+            .arg(format!("--toggle-collect=*counted::{end}_turn*"))
             .arg("--dump-before=*counted::milestone*")
             .arg(program)
             .args(["--fabric", bounds.fabric])
