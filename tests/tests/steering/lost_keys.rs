@@ -39,7 +39,7 @@ fn a_lost_key_file_shuts_out_its_hosts_alone() {
     is_lost(&target);
     drop(Host::connect(&Soft::default(), target.options("b")).unwrap());
 
-    target.crash_logged_around(|| {});
+    target.crash_logged_around(|| fs::write(&path, "").unwrap());
     is_lost(&target);
     for seed in [None, Some(3)] {
         assert_refused(connect(&target, seed, None));
