@@ -1,6 +1,6 @@
 #!/bin/bash
 # Drives with protection information: the drive inserts and checks it, and a block that fails the check is unreadable.
-# vm: programs=cairn-target tests=cairn-disk nvme=512-pi1,512-pi2,4096-pi3 timeout=600
+# vm: programs=cairn-target tests=cairn-disk nvme=512-pi1,512-pi2,4096-pi3 timeout=600 by-name
 #
 # QEMU emulates the drive, on the host's machine. NSIDs are types of protection information.
 
