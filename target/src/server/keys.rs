@@ -40,13 +40,6 @@ struct Unreadable {
     error: KeyError,
 }
 
-impl Unreadable {
-    fn into_missing(self) -> (Thing, StartError) {
-        let thing = Thing::Keys(self.subsystem);
-        (thing, self.into())
-    }
-}
-
 impl From<Unreadable> for StartError {
     fn from(it: Unreadable) -> Self {
         Self::Key {
@@ -54,6 +47,13 @@ impl From<Unreadable> for StartError {
             source: it.error,
         }
     }
+}
+
+/// Returns the first error of each subsystem. The errors are ordered by subsystem.
+fn missing(mut unreadable: Vec<Unreadable>) -> Vec<(Thing, StartError)> {
+    unreadable.dedup_by_key(|one| one.subsystem);
+    let of = |one: Unreadable| (Thing::Keys(one.subsystem), one.into());
+    unreadable.into_iter().map(of).collect()
 }
 
 /// Reads the keys of hosts.
@@ -100,8 +100,7 @@ impl InForce {
             authenticator: Authenticator::default(),
             read_again: ReadAgain::default(),
         };
-        let missing = loaded.unreadable.into_iter();
-        (keys, missing.map(Unreadable::into_missing).collect())
+        (keys, missing(loaded.unreadable))
     }
 
     pub(super) fn authenticator(&self) -> &Authenticator {
@@ -147,7 +146,7 @@ impl InForce {
             mut keys,
             unreadable,
         } = loaded;
-        let mut missing = Vec::new();
+        let mut kept_keys = Vec::new();
         for one in unreadable {
             let of = |config| keys_of(config, &one);
             let is_kept = of(before).is_some() && of(before) == of(now);
@@ -157,9 +156,9 @@ impl InForce {
             if !both.any(|(kept, next)| keep(kept, next, one.host)) {
                 return Err(one.into());
             }
-            missing.push(one.into_missing());
+            kept_keys.push(one);
         }
-        Ok((keys, missing))
+        Ok((keys, missing(kept_keys)))
     }
 
     /// Begins to read the keys again.

@@ -148,25 +148,28 @@ impl MissingParts {
 
     /// Replaces the subsystems with unreadable keys; returns true if one has all its keys now.
     pub(super) fn replace_keys(&mut self, missing: Vec<(Thing, StartError)>) -> bool {
-        let before = self.all.len();
-        self.retain(|known| {
-            !matches!(known, Thing::Keys(_)) || missing.iter().any(|(thing, _)| thing == known)
-        });
-        let is_changed = self.all.len() != before;
-        for (thing, error) in missing {
-            self.note(thing, &error);
-        }
-        is_changed
+        self.replace_these(|thing| matches!(thing, Thing::Keys(_)), missing)
     }
 
+    /// Replaces the parts except keys and the audit log, which are replaced separately.
     pub(super) fn replace(&mut self, missing: Vec<(Thing, StartError)>) {
-        self.retain(|known| {
-            matches!(known, Thing::Audit(_) | Thing::Keys(_))
-                || missing.iter().any(|(thing, _)| thing == known)
-        });
+        let is_other = |thing: &Thing| !matches!(thing, Thing::Audit(_) | Thing::Keys(_));
+        self.replace_these(is_other, missing);
+    }
+
+    /// Replaces the selected parts; returns true if one is no longer missing.
+    fn replace_these(
+        &mut self,
+        is_selected: impl Fn(&Thing) -> bool,
+        missing: Vec<(Thing, StartError)>,
+    ) -> bool {
+        let before = self.all.len();
+        self.retain(|known| !is_selected(known) || missing.iter().any(|(thing, _)| thing == known));
+        let has_returned = self.all.len() < before;
         for (thing, error) in missing {
             self.note(thing, &error);
         }
+        has_returned
     }
 
     pub(super) fn retain(&mut self, is_missing: impl Fn(&Thing) -> bool) {

@@ -64,3 +64,27 @@ fn a_new_key_that_is_unreadable_is_refused() {
     let error = target.call("cairn_host_key_set", key).unwrap_err();
     assert!(error.to_string().contains("/no/such/key"), "{error}");
 }
+
+#[test]
+fn lost_keys_of_one_subsystem_are_one_line_of_the_log() {
+    let mut target = start();
+    let hosts = [host(&target), target.options("b").hostnqn.raw().to_owned()];
+    let mut paths = Vec::new();
+    for (name, seed) in [("first", 3), ("second", 4)] {
+        let (path, host) = (file(&target, name, seed), &hosts[paths.len()]);
+        let key = json!({"nqn": NQN, "host": host, "dhchap_key": path});
+        target.done("cairn_host_add", json!({"nqn": NQN, "host": host}));
+        target.done("cairn_host_key_set", key);
+        paths.push(path);
+    }
+    target.crash_logged_around(|| paths.iter().for_each(|path| fs::remove_file(path).unwrap()));
+    for _ in 0..2 {
+        target.done("cairn_reload", json!({}));
+    }
+    let log = target.log();
+    assert_eq!(
+        log.matches("a configured object is missing").count(),
+        1,
+        "{log}"
+    );
+}
