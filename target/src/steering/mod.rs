@@ -46,6 +46,7 @@ pub(crate) use additions::copy_sentence;
 pub(crate) use methods::effect;
 pub(crate) use refusals::{OddHost, odd_hosts};
 pub(crate) use source::Source;
+pub(crate) use stale::remedy as remedy_of_file;
 
 use crate::logging::LogFilter;
 use crate::server::Companion;

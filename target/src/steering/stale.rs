@@ -36,7 +36,7 @@ impl Stale {
 }
 
 /// Returns the commands that apply a changed configuration file or restore the one in force.
-pub(super) fn remedy(path: &Path, exists: bool) -> String {
+pub(crate) fn remedy(path: &Path, exists: bool) -> String {
     let file = shell_word(&absolute(path).to_string_lossy(), "FILE");
     let restore = format!("cairn-target config show --file {file}");
     match exists {

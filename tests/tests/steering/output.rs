@@ -109,4 +109,11 @@ fn a_restored_configuration_names_its_hidden_keys() {
     let output = target.command(&["config", "show", "--file", copy.to_str().unwrap()]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("asterisks in place of keys"), "{stderr}");
+    let own = target.config().display().to_string();
+    let output = target.command(&["config", "show", "--file", &own]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        target.text().contains(secret.to_text().as_str()),
+        "it keeps its key"
+    );
 }

@@ -5,7 +5,7 @@
 mod disks;
 mod images;
 mod rdma_port;
-mod running;
+pub(super) mod running;
 pub(super) mod writable;
 
 use std::io;

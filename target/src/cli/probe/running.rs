@@ -126,7 +126,8 @@ impl Running {
     }
 }
 
-fn is_same(served: &Value, checked: Option<&Path>) -> bool {
+/// True if both paths lead to one file.
+pub(in crate::cli) fn is_same(served: &Value, checked: Option<&Path>) -> bool {
     let (Some(served), Some(checked)) = (served.as_str(), checked) else {
         return false;
     };

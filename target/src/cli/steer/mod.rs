@@ -269,7 +269,7 @@ fn answer_to(asked: &Asked<'_>, steer: &Steer) -> Result<Value, CallError> {
     let mut client = asked.at.connect(patience)?;
     let answer = client.call(asked.method, &asked.params)?;
     if !is_unchanged(&answer) {
-        unsaved::note(asked.method, &mut client);
+        unsaved::note(asked.method, &mut client, &asked.at.socket_option());
     }
     Ok(answer)
 }
@@ -300,7 +300,8 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     } = steer
     {
         result.print(&text);
-        return unsaved::write(result, &text, &answer, asked.at);
+        let written = unsaved::write(result, &text, &answer);
+        return written.map_err(|error| option.add_to(&error));
     }
     // An empty list prints no line, so that a shell loop over the lines does nothing.
     if !text.is_empty() {

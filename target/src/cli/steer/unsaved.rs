@@ -1,15 +1,16 @@
 //! Configuration in force that no file has.
 
-use std::path::Path;
-
+use cairn_config::without_secrets;
 use cairn_control::{Client, Effect};
 use cairn_doctor::cli::print_finding;
 use cairn_doctor::rules::Severity;
 use serde_json::{Value, json};
 
-use super::{At, PATIENCE_OF_READS};
+use super::socket::SocketOption;
+use crate::cli::probe::running::is_same;
 use crate::cli::result_file::ResultFile;
-use crate::steering::effect;
+use crate::files;
+use crate::steering::{effect, remedy_of_file};
 
 const NO_FILE: &str = "the target has no configuration file, so this change ends with it: to keep \
                        it: cairn-target config show --file FILE, then cairn-target serve --config FILE";
@@ -26,36 +27,40 @@ fn changes_configuration(method: &str) -> bool {
     effect(method) == Some(Effect::Changes) && !PASSING.contains(&method)
 }
 
+/// Start of a hidden key.
+const HIDDEN: &str = "DHHC-*";
+
 /// Prints a note after a successful request if its change would be in a configuration file.
-pub(super) fn note(method: &str, client: &mut Client) {
+pub(super) fn note(method: &str, client: &mut Client, option: &SocketOption) {
     if !changes_configuration(method) {
         return;
     }
     let status = client.call("cairn_status", &json!({}));
     if status.is_ok_and(|status| status["config_file"].is_null()) {
-        print_finding(Severity::Note, NO_FILE);
+        print_finding(Severity::Note, &option.add_to(NO_FILE));
     }
 }
 
-/// Writes the configuration in force into a file.
+/// Writes the configuration in force into a file. The target's own file stays as it is.
 ///
 /// # Errors
-/// The file is the target's, with changes that the target has not read.
-pub(super) fn write(
-    result: &ResultFile,
-    text: &str,
-    answer: &Value,
-    at: &At,
-) -> Result<(), String> {
+/// The target's own file differs.
+pub(super) fn write(result: &ResultFile, text: &str, answer: &Value) -> Result<(), String> {
     let Some(path) = result.path() else {
         return Ok(());
     };
-    if is_same(path, &answer["file"]) && has_unread_changes(at) {
-        let file = path.display();
-        return Err(format!(
-            "{file} has changes that the target has not read: to apply them: cairn-target reload; \
-             to drop them: mv {file} {file}.old, and repeat this command"
-        ));
+    if is_same(&answer["file"], Some(path)) {
+        let read = files::call_here(path, cairn_config::read_file);
+        let own = read.ok().and_then(Result::ok).unwrap_or_default();
+        // Writing an equal text would replace its keys by asterisks.
+        return match without_secrets(&own).trim_end() == text.trim_end() {
+            true => Ok(()),
+            false => Err(format!(
+                "{} has changes that the target has not read: {}",
+                path.display(),
+                remedy_of_file(path, true)
+            )),
+        };
     }
     result.write(text)?;
     if text.contains(HIDDEN) {
@@ -69,22 +74,4 @@ pub(super) fn write(
         );
     }
     Ok(())
-}
-
-/// Start of a hidden key.
-const HIDDEN: &str = "DHHC-*";
-
-#[expect(clippy::disallowed_methods, reason = "a command for one file")]
-fn is_same(path: &Path, served: &Value) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
-    let served = served.as_str().and_then(|path| real(Path::new(path)));
-    served.is_some() && served == real(path)
-}
-
-fn has_unread_changes(at: &At) -> bool {
-    let client = at.connect(PATIENCE_OF_READS);
-    let status = client.and_then(|mut client| client.call("cairn_status", &json!({})));
-    let status = status.unwrap_or_default();
-    let mut problems = status["problems"].as_array().into_iter().flatten();
-    problems.any(|one| one["kind"] == "reload")
 }
