@@ -62,6 +62,16 @@ impl Thing {
         matches!(self, Self::Listener(_) | Self::Metrics(_))
     }
 
+    /// Values of [`Self::kind`].
+    pub(crate) const KINDS: [&str; 6] = [
+        "namespace",
+        "directory",
+        "listener",
+        "metrics",
+        "keys",
+        "audit",
+    ];
+
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Namespace(_) => "namespace",

@@ -21,7 +21,7 @@ use metrics::Recorder;
 use nvme_proto::wire::cm::RejectStatus;
 use tokio::sync::watch;
 
-use crate::health::Health;
+use crate::health::{Health, Thing};
 use crate::panics::{Panics, Part};
 use cairn_data_path::audit::Audit;
 use cairn_data_path::metrics::counter::CodeCounts;
@@ -141,14 +141,7 @@ impl Observed {
             reporter.count(&families::PANICS, &[("part", name)], count);
         }
         let health = Arc::clone(&self.health.borrow());
-        for kind in [
-            "namespace",
-            "directory",
-            "listener",
-            "metrics",
-            "keys",
-            "audit",
-        ] {
+        for kind in Thing::KINDS {
             let missing = health.missing.iter();
             let count = missing.filter(|one| one.thing.kind() == kind).count();
             reporter.gauge(&families::MISSING, &[("kind", kind)], count as u64);

@@ -128,7 +128,7 @@ impl Arrivals {
     }
 }
 
-/// Kernel reports of block devices with a new size. A network namespace of its own gets none.
+/// Kernel reports of block devices with a new size. The kernel sends them to its first network namespace alone.
 pub(super) struct Resizes(Readable);
 
 impl Resizes {

@@ -69,11 +69,7 @@ impl StateDirectory {
     /// Fails if the directory was missing at the start and is empty now, because it may be waiting
     /// for its files. Blocks on the file system.
     pub(crate) fn check_files(&self) -> Result<(), String> {
-        let was_missing = self
-            .was_missing
-            .get()
-            .is_some_and(|was_missing| *was_missing);
-        if was_missing && is_empty(&self.folder) {
+        if self.was_missing.get() == Some(&true) && is_empty(&self.folder) {
             let folder = self.folder.display();
             return Err(format!("{UNREADABLE}: state_directory {folder} {WAITS}"));
         }

@@ -1,8 +1,9 @@
 //! Detects truncated, moved or deleted exported files, even without host I/O, and block devices that
 //! have grown.
 //!
-//! A thread checks each disk every few seconds, and after a kernel report of a new size. If a check blocks, a new thread checks the other
-//! file systems. A hung file system thus delays no reactor or connection.
+//! A thread checks each disk every few seconds, and after a kernel report of a new size. If a check
+//! blocks, a new thread checks the other file systems. A hung file system thus delays no reactor or
+//! connection.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

@@ -110,11 +110,21 @@ fn acceptance(nqn: &str, nsid: u32, config: Option<&Namespace>) -> String {
     if plain.pooled.is_some() {
         return "move it out of the directory and back".to_owned();
     }
-    let path = plain.backing.to_string();
-    let (nqn, path) = (word(nqn), shell_word(&path, "PATH"));
     format!(
-        "cairn-target namespace remove {nqn} {nsid} && cairn-target namespace add {nqn} {path} \
-         --nsid {nsid}"
+        "cairn-target namespace remove {} {nsid} && {}",
+        word(nqn),
+        addition(nqn, plain)
+    )
+}
+
+/// Returns the command that adds a namespace without further settings.
+fn addition(nqn: &str, config: &Namespace) -> String {
+    let path = config.backing.to_string();
+    let path = shell_word(&path, "PATH");
+    format!(
+        "cairn-target namespace add {} {path} --nsid {}",
+        word(nqn),
+        config.nsid
     )
 }
 
@@ -131,11 +141,9 @@ fn replacement(export: &Export<'_>) -> String {
              namespace's table is back in the configuration file: cairn-target reload"
         );
     }
-    let path = export.config.backing.to_string();
-    let (nqn, path) = (word(nqn), shell_word(&path, "PATH"));
     format!(
-        "{removal}; to serve the file there now: cairn-target namespace add {nqn} {path} --nsid \
-         {nsid}"
+        "{removal}; to serve the file there now: {}",
+        addition(nqn, export.config)
     )
 }
 
