@@ -19,6 +19,8 @@ pub use spdk_saved::to_spdk;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use cairn_config::Draft;
+
 use notes::Notes;
 
 const NO_RDMA: &str = "no listener is left, because none is RDMA: write a [[listener]] with the address that hosts use";
@@ -33,6 +35,17 @@ const IN_CAPSULE_DEFAULT: u32 = 4 << 10;
 const IN_CAPSULE_MAX: u32 = 16 << 10;
 
 const IN_CAPSULE_UNIT: u32 = 512;
+
+/// Returns the largest valid `in_capsule_data` up to a size in bytes.
+fn in_capsule_data(bytes: u32) -> u32 {
+    bytes.min(IN_CAPSULE_MAX) / IN_CAPSULE_UNIT * IN_CAPSULE_UNIT
+}
+
+fn set_in_capsule_data(draft: &mut Draft, bytes: u32) {
+    if bytes != IN_CAPSULE_DEFAULT {
+        draft.set_in_capsule_data(bytes);
+    }
+}
 
 #[derive(Debug)]
 pub struct Converted {

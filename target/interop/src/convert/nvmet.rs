@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::{Converted, Notes, is_device};
-use super::{ELSEWHERE, IN_CAPSULE_DEFAULT, IN_CAPSULE_MAX, IN_CAPSULE_UNIT, NO_RDMA};
+use super::{ELSEWHERE, IN_CAPSULE_DEFAULT, NO_RDMA};
 
 const QUEUES_OF_NVMET: u64 = 128;
 
@@ -190,16 +190,14 @@ fn set_in_capsule_data(draft: &mut Draft, notes: &Notes, ports: &[Port]) {
     let Some(most) = sizes.clone().max() else {
         return;
     };
-    let most = most.min(IN_CAPSULE_MAX) / IN_CAPSULE_UNIT * IN_CAPSULE_UNIT;
+    let most = super::in_capsule_data(most);
     for (port, size) in ports.iter().zip(sizes).filter(|(_, size)| *size != most) {
         notes.add(format!(
             "port {}: inline_data_size {size} is {most} here: in_capsule_data is one for all listeners",
             port.at
         ));
     }
-    if most != IN_CAPSULE_DEFAULT {
-        draft.set_in_capsule_data(most);
-    }
+    super::set_in_capsule_data(draft, most);
 }
 
 fn note_treq(notes: &Notes, addr: &Fields<'_>) {

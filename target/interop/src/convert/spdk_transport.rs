@@ -2,8 +2,8 @@
 
 use cairn_config::Draft;
 
+use super::Notes;
 use super::fields::Fields;
-use super::{IN_CAPSULE_DEFAULT, IN_CAPSULE_MAX, IN_CAPSULE_UNIT, Notes};
 
 const USUAL_TRANSPORT: &[(&str, &str)] = &[
     ("max_queue_depth", "128"),
@@ -53,13 +53,11 @@ fn in_capsule_data(params: &Fields<'_>, draft: &mut Draft, notes: &Notes) {
     let Some(size) = size.and_then(|text| text.parse::<u32>().ok()) else {
         return;
     };
-    let own = size.min(IN_CAPSULE_MAX) / IN_CAPSULE_UNIT * IN_CAPSULE_UNIT;
+    let own = super::in_capsule_data(size);
     if own != size {
         notes.add(format!(
             "nvmf_create_transport: in_capsule_data_size {size} is {own} here"
         ));
     }
-    if own != IN_CAPSULE_DEFAULT {
-        draft.set_in_capsule_data(own);
-    }
+    super::set_in_capsule_data(draft, own);
 }
