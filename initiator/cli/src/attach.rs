@@ -97,10 +97,9 @@ pub(super) struct Detach {
 
 impl Detach {
     pub(super) fn run(&self) -> Result<()> {
-        let driver = Driver::or_default(self.driver);
-        let path = match driver {
-            Driver::Ublk => format!("/dev/ublkb{}", self.device),
-            Driver::Nbd => format!("/dev/nbd{}", self.device),
+        let (path, remove): (_, fn(u32) -> Result<()>) = match Driver::or_default(self.driver) {
+            Driver::Ublk => (format!("/dev/ublkb{}", self.device), remove_ublk),
+            Driver::Nbd => (format!("/dev/nbd{}", self.device), remove_nbd),
             Driver::VhostUser => return Err(NO_DEVICE.to_owned()),
         };
         if !self.force && !is_free(&path) {
@@ -109,18 +108,19 @@ impl Detach {
                  --force"
             ));
         }
-        match driver {
-            Driver::Ublk => {
-                let mut device = ublk::Device::open(Some(self.device), 0).map_err(text)?;
-                device.stop().map_err(text)?;
-                device.delete().map_err(text)
-            }
-            Driver::Nbd => nbd::Device::open(self.device)
-                .and_then(|mut one| one.remove())
-                .map_err(text),
-            Driver::VhostUser => Err(NO_DEVICE.to_owned()),
-        }
+        remove(self.device)
     }
+}
+
+fn remove_ublk(number: u32) -> Result<()> {
+    let mut device = ublk::Device::open(Some(number), 0).map_err(text)?;
+    device.stop().map_err(text)?;
+    device.delete().map_err(text)
+}
+
+fn remove_nbd(number: u32) -> Result<()> {
+    let mut device = nbd::Device::open(number).map_err(text)?;
+    device.remove().map_err(text)
 }
 
 /// True if the device is mounted or otherwise held exclusively. Blocks until requests of the device

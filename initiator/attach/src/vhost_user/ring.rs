@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::Acquire;
 
 use cairn_base::wake::{pollfd, readable};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::ioctl_fionbio;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -281,6 +281,5 @@ impl Started {
 }
 
 fn unblock(file: &File) -> io::Result<()> {
-    let flags = fcntl_getfl(file)?;
-    Ok(fcntl_setfl(file, flags | OFlags::NONBLOCK)?)
+    Ok(ioctl_fionbio(file, true)?)
 }

@@ -299,7 +299,7 @@ impl Qp {
     }
 
     /// Writes packets that follow a middle packet and differ only in PSN and payload, one into each
-    /// `stride` bytes of `out`: packet and room for the ICRC. Returns their number.
+    /// `stride` bytes of `out`: packet and room for the ICRC. Returns the number of packets.
     pub fn poll_train(
         &mut self,
         now: Instant,

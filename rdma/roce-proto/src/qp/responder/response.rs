@@ -89,9 +89,7 @@ impl ReadResponse {
         self.left += 1;
         Ok(end + pad)
     }
-}
 
-impl ReadResponse {
     /// Writes middle packets of a response that has begun, one into each `stride` bytes of `out`,
     /// and returns their number.
     pub(super) fn emit_train(
